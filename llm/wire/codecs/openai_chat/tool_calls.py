@@ -5,6 +5,9 @@ the index may be missing, in all pieces or in the first, the same for all calls 
 at 1; the id may be empty, the same for all calls, a number or part of every piece; the
 name may come in pieces or with every piece; the arguments may be complete, an object,
 null, sent again at the end, or cut off.
+
+A piece belongs to the call of its index, or without one to that of its id. On an index
+or id in use, another call begins by another id, or by a name after whole arguments.
 """
 
 from __future__ import annotations
@@ -15,13 +18,11 @@ from typing import Any
 import orjson
 
 from llm.errors import BadResponse
+from llm.wire.codecs.openai_chat.object_end import ObjectEnd
 from llm.wire.deltas import CloseDelta, Delta, ItemDelta, ProofDelta, ToolCallDelta
 
 #: Limit for one answer: each piece is compared with all calls so far.
 MAX_CALLS = 1_000
-#: Characters of a call's arguments that are parsed while it may go on: a host that
-#: sends names without ids has them parsed with every piece.
-MAX_CHECKED = 20_000_000
 #: Fields of an entry that must be sent back unchanged; Gemini's, and LiteLLM's name.
 _OPAQUE = ("extra_content", "provider_specific_fields")
 
@@ -35,7 +36,7 @@ class ToolCallAssembler:
         """`is_whole`: each entry is a call, not a piece of one."""
         self._calls: list[_Call] = []
         self._is_whole = is_whole
-        self._fed: list[_Call] = []  # those of which this chunk has had an entry
+        self._fed: set[_Call] = set()  # those of which this chunk has had an entry
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -43,22 +44,18 @@ class ToolCallAssembler:
     def feed(self, entry: dict[str, Any], *, is_first: bool) -> Iterator[Delta]:
         """`is_first`: the entry is the first of its chunk."""
         if is_first:
-            self._fed = []
+            self._fed = set()
         piece = _Piece(entry)
         call = None if self._is_whole else self._find(piece)
         if call is None:
-            yield from self.announce()
+            if self._calls:  # what follows ends its name
+                yield from self._calls[-1].announce()
             if len(self._calls) >= MAX_CALLS:
                 raise BadResponse(detail=f"More than {MAX_CALLS:,} tool calls.")
             call = _Call(len(self._calls), piece.index)
             self._calls.append(call)
-        self._fed.append(call)
+        self._fed.add(call)
         yield from call.add(piece)
-
-    def announce(self) -> Iterator[Delta]:
-        """What follows ends the name of the last call."""
-        if self._calls:
-            yield from self._calls[-1].announce()
 
     def are_whole(self) -> bool:
         return all(call.is_whole() for call in self._calls)
@@ -72,8 +69,8 @@ class ToolCallAssembler:
         that shows its end, so there the last call counts as cut off.
         """
         is_cut = not (ended or self._is_whole) and self._calls[-1].may_go_on()
-        yield from self.announce()
         for call in self._calls:
+            yield from call.announce_at_end()
             if call.custom:
                 complete = ended or call is not self._calls[-1]
                 yield call.custom_item(complete=complete)
@@ -102,17 +99,24 @@ class ToolCallAssembler:
 
     def _find_by_id(self, piece: _Piece, candidates: list[_Call]) -> _Call | None:
         for call in reversed(candidates):
-            if call.id == piece.id and not self._is_another(piece, call):
-                return None if call.is_over(piece) else call
+            if call.id == piece.id:
+                over = call.is_over(piece) or self._is_another(piece, call)
+                return None if over else call
         last = candidates[-1]
         # Cerebras and Mistral give every call the index 0 and its own id.
         another = last.id and (piece.name or last.index is None)
         return None if another or piece.index is None else last
 
     def _is_another(self, piece: _Piece, call: _Call) -> bool:
-        """A host does not repeat a call in one chunk: it calls the tool twice."""
-        same = call in self._fed and piece.name == call.name and piece.arguments
-        return bool(same) and call.is_whole()
+        """A host does not repeat a call in one chunk: it calls the tool twice, or two
+        tools."""
+        if call not in self._fed or not (piece.name and call.name):
+            return False
+        if piece.name != call.name:
+            return not call.arguments or call.has_ended()
+        if call.arguments:
+            return bool(piece.arguments) and call.has_ended()
+        return piece.index is None and not piece.arguments
 
 
 class _Piece:
@@ -142,7 +146,7 @@ class _Call:
     """A call as far as it has arrived."""
 
     __slots__ = (
-        "_checked",
+        "_end",
         "_length",
         "arguments",
         "custom",
@@ -162,13 +166,13 @@ class _Call:
         self.arguments: list[str] = []
         self.raw: dict[str, Any] = {}
         self.is_announced = False  # its name has been emitted
-        self._length = self._checked = 0  # characters
+        self._length = 0  # characters of the arguments
+        self._end = ObjectEnd()
 
     def add(self, piece: _Piece) -> Iterator[Delta]:
         if self.index is None:
             self.index = piece.index
-        again = piece.arguments and len(piece.arguments) == self._length
-        if again and self._is_repeated(piece):
+        if self._is_repeated(piece):
             return
         self.id = self.id or piece.id
         self._add_name(piece.name)
@@ -181,7 +185,7 @@ class _Call:
         if self.custom:
             return  # emitted as a whole, at the end
         if not self.is_announced:
-            if piece.arguments:  # the name may go on until then
+            if self.arguments:  # the name may go on until then
                 yield from self.announce()
             return
         if piece.arguments:
@@ -203,6 +207,12 @@ class _Call:
         yield ToolCallDelta(self.key, self.id, self.name, "".join(self.arguments))
         yield from self._prove()
 
+    def announce_at_end(self) -> Iterator[Delta]:
+        """As `announce`, and a call that has no name, so that the model hears of it."""
+        yield from self.announce()
+        if not (self.name or self.custom):
+            yield ToolCallDelta(self.key, self.id, "", "".join(self.arguments))
+
     def _prove(self) -> Iterator[Delta]:
         if self.raw:
             yield ProofDelta(self.key, self.raw)
@@ -214,29 +224,31 @@ class _Call:
 
     def is_named_further(self, piece: _Piece) -> bool:
         """Whether a piece without an id has the rest of the name. A host that names
-        calls by ids begins none without; one without ids sends a call's name and its
-        arguments together."""
-        if self.index is None or self.arguments or not self.name:
-            return False
-        return bool(self.id) or not piece.arguments
+        calls by ids begins none without; one without ids sends whole names."""
+        return self.index is not None and bool(self.id) and not self.arguments
 
     def is_over(self, piece: _Piece) -> bool:
         """Whether a piece with the same id begins another call: the arguments are a
         whole object, and others follow."""
-        if not (piece.name and self._length) or self._is_open_object():
+        if not (piece.name and self.arguments) or self.custom:
             return False
-        if piece.name == self.name and not piece.arguments:
+        if piece.name == self.name and not piece.arguments.strip():
             return False
-        if piece.arguments and self._is_repeated(piece):
-            return False
-        is_object = self.arguments[0].lstrip().startswith("{")
-        return is_object and not self.custom and self.is_whole()
+        return self.has_ended() and not self._is_repeated(piece)
 
     def _is_repeated(self, piece: _Piece) -> bool:
-        """Whether the host sends the complete arguments again, in its last chunk."""
-        whole = "".join(self.arguments)
-        is_object = whole.startswith("{") and not self.custom
-        return is_object and whole == piece.arguments and self.is_whole()
+        """Whether the host sends the complete arguments again, in its last chunk. Only
+        pieces of about the same length are compared: short ones are many."""
+        text = piece.arguments
+        if self._length > 2 * len(text) or not self.arguments or self.custom:
+            return False
+        if piece.name not in ("", self.name) or not self.has_ended():
+            return False
+        return _are_equal("".join(self.arguments), text)
+
+    def has_ended(self) -> bool:
+        """Whether the arguments are an object that is complete."""
+        return self._end.is_reached(self.arguments)
 
     def is_whole(self) -> bool:
         """Whether the arguments can be run: they are JSON, or empty."""
@@ -244,17 +256,16 @@ class _Call:
         return self.custom or not text or _is_json(text)
 
     def is_followed_by(self, piece: _Piece) -> bool:
+        """Whether a piece without an id, but with a name, begins another call."""
         if piece.name != self.name:
             return True
-        if not (piece.arguments and self.arguments) or self._is_open_object():
+        if not (piece.arguments.strip() and self.arguments):
             return False
-        self._checked += self._length
-        return self._checked <= MAX_CHECKED and self.is_whole()
+        return self.custom or self.has_ended() or self._is_other_value()
 
-    def _is_open_object(self) -> bool:
-        """Whether the arguments are an object that has no end yet."""
-        is_object = self.arguments[0].lstrip().startswith("{")
-        return is_object and not self.arguments[-1].rstrip().endswith("}")
+    def _is_other_value(self) -> bool:
+        """Whether the arguments came at once, as a word or a text of JSON."""
+        return len(self.arguments) == 1 and _is_json(self.arguments[0])
 
     def custom_item(self, *, complete: bool) -> ItemDelta:
         item = {
@@ -273,3 +284,14 @@ def _is_json(text: str) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
+
+
+def _are_equal(one: str, other: str) -> bool:
+    """Whether two texts are the same, or the same value of JSON."""
+    if one == other:
+        return True
+    try:
+        values = [orjson.loads(each.encode(errors="replace")) for each in (one, other)]
+    except orjson.JSONDecodeError:
+        return False
+    return bool(values[0] == values[1])

@@ -35,6 +35,14 @@ from tests.llm.chat import (
 )
 
 
+def calls_of(deltas: list[Any], *, at_once: bool = False) -> list[str]:
+    """`at_once`: all entries are in one chunk."""
+    if at_once:
+        entries = [entry for delta in deltas for entry in delta["tool_calls"]]
+        deltas = [{"tool_calls": entries}]
+    return [words(item) for item in read(*map(chunk, deltas)).output]
+
+
 class TestText:
     def test_text_comes_piece_by_piece(self):
         first = chunk({"role": "assistant", "content": "", "refusal": None})
@@ -510,7 +518,6 @@ class TestToolCalls:
             [(0, "c", "get_", ""), (0, "c", "weather", ""), (0, "c", "", "{}")],
             [(0, "c", "get_", ""), (0, "c", "weather", "{}")],
             [(0, "c", "get_", ""), (0, None, "weather", "{}")],
-            [(0, None, "get_", ""), (0, None, "weather", ""), (0, None, "", "{}")],
             [(0, "c", "get_", ""), (0, "c", "get_weather", ""), (0, "c", "", "{}")],
             [(None, "c", "get_", ""), (None, "c", "weather", "{}")],
             [(0, "c", "get_weather", "{"), (0, "c", "get_weather", "}")],
@@ -520,6 +527,76 @@ class TestToolCalls:
     def test_a_name_in_pieces_is_joined(self, pieces: list[Any]):
         builder = read(*(chunk(call(*piece)) for piece in pieces))
         assert output_texts(builder) == [("function_call", "get_weather({})")]
+
+    @pytest.mark.parametrize("at_once", [True, False])
+    @pytest.mark.parametrize("second", ["", "{}"])
+    def test_calls_without_ids_on_one_index_are_told_by_their_names(
+        self, second: str, at_once: bool
+    ):
+        calls = [call(0, "", "f", ""), call(0, "", "g", second)]
+        assert calls_of(calls, at_once=at_once) == ["f({})", "g({})"]
+
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            ((0, "x", "f", ""), (0, "x", "g", '{"a":1}')),
+            ((None, "x", "f", ""), (None, "x", "g", "")),
+            ((None, "x", "f", ""), (None, "x", "f", "")),
+            ((0, "x", "f", "{}"), (0, "x", "g", "{}")),
+            ((0, "x", "f", "{}"), (0, "x", "f", "{}")),
+        ],
+    )
+    def test_entries_of_one_chunk_and_id_are_calls(self, first: Any, second: Any):
+        found = calls_of([call(*first), call(*second)], at_once=True)
+        texts = [f"{each[2]}({each[3] or '{}'})" for each in (first, second)]
+        assert found == texts
+
+    @pytest.mark.parametrize("id", ["a", ""])
+    def test_a_call_without_a_name_is_reported(self, id: str):
+        pieces = [call(0, id, "", '{"x":'), call(0, None, None, "1}")]
+        builder = read(*map(chunk, pieces))
+        assert [words(item) for item in builder.output] == ['({"x":1})']
+        assert builder.output[0]["status"] == "incomplete"  # it cannot be run
+
+    def test_a_call_named_after_the_next_has_begun_is_not_lost(self):
+        pieces = [call(0, "a", "", ""), call(1, "b", "g", "{}"), call(0, None, "f", "")]
+        assert sorted(calls_of(pieces)) == ["f({})", "g({})"]
+
+    @pytest.mark.parametrize("id", ["a", None])
+    @pytest.mark.parametrize("rest", ["\n", " ", '{"x": 1}', '{ "x":1 }\n'])
+    def test_what_follows_whole_arguments_with_an_id_and_a_name(
+        self, rest: str, id: str | None
+    ):
+        """White space, or the same value again: no call."""
+        last = call(0, id, "f" if id else None, rest)
+        [item] = read(*map(chunk, (call(0, "a", "f", '{"x":1}'), last))).output
+        assert orjson.loads(item["arguments"]) == {"x": 1}
+
+    @given(
+        st.dictionaries(st.text(), st.text() | st.dictionaries(st.text(), st.none())),
+        st.lists(st.integers(1, 5), min_size=1),
+    )
+    def test_an_id_and_a_name_in_every_piece_make_one_call(self, value, sizes):
+        text, pieces = orjson.dumps(value).decode(), []
+        for number in range(len(text)):
+            size = sizes[number % len(sizes)]
+            pieces, text = [*pieces, text[:size]], text[size:]
+        entries = [call(0, "a", "f", piece) for piece in pieces if piece]
+        [item] = read(*map(chunk, entries)).output
+        assert orjson.loads(item["arguments"]) == value
+
+    @given(
+        st.dictionaries(st.text(), st.text() | st.dictionaries(st.text(), st.none())),
+        st.integers(1, 5),
+    )
+    def test_a_second_call_of_one_id_begins_when_the_first_is_whole(self, value, size):
+        text = orjson.dumps(value).decode()
+        pieces = [text[n : n + size] for n in range(0, len(text), size)]
+        entries = [call(0, "a", "f", piece) for piece in pieces]
+        entries.append(call(0, "a", "g", '{"other":1}'))
+        first, second = read(*map(chunk, entries)).output
+        assert orjson.loads(first["arguments"]) == value
+        assert words(second) == 'g({"other":1})'
 
     def test_a_name_is_announced_when_it_is_whole(self):
         pieces = [call(0, "c", "get_", ""), call(0, None, "weather", "")]

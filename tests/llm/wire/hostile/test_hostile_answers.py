@@ -55,6 +55,10 @@ def chunk(**delta: Any) -> Any:
     return {"choices": [{"delta": delta}]}
 
 
+def named(arguments: str) -> Any:
+    return {"index": 0, "id": "a", "function": {"name": "f", "arguments": arguments}}
+
+
 def image(number: int) -> Any:
     return {"image_url": {"url": f"data:image/png;base64,{number}"}}
 
@@ -172,6 +176,20 @@ PARTS: dict[str, tuple[Codec, Make]] = {
             chunk(content="a"),
         ],
     ),
+    "Chat, arguments that may have ended, with id and name": (
+        CHAT,
+        lambda n: (
+            [chunk(tool_calls=[named('{"k":{}')])]
+            + [chunk(tool_calls=[named(',"a":{}')]) for _ in range(n)]
+        ),
+    ),
+    "Chat, the end of whole arguments again and again": (
+        CHAT,
+        lambda n: (
+            [chunk(tool_calls=[named('{"k":"%s"}' % ("a" * n))])]
+            + [chunk(tool_calls=[{"index": 0, "function": {"arguments": "{}"}}])] * n
+        ),
+    ),
     "Chat, sources before the text": (
         CHAT,
         lambda n: [
@@ -191,10 +209,9 @@ def test_pieces_of_one_call_are_parsed_only_so_often(monkeypatch: Any):
         JSONDecodeError=tool_calls.orjson.JSONDecodeError,
     )
     monkeypatch.setattr(tool_calls, "orjson", fake)
-    monkeypatch.setattr(tool_calls, "MAX_CHECKED", 10_000)
     piece = {"index": 0, "function": {"name": "f", "arguments": "{}" * 50}}
     builder, _ = answer(CHAT, [chunk(tool_calls=[piece])] * 500)
-    assert sum(parsed) <= 10_000 + 500 * 100  # and once, at the end
+    assert sum(parsed) <= 2 * 500 * 100
     (call,) = builder.output
     assert len(call["arguments"]) == 500 * 100
 
