@@ -235,6 +235,10 @@ class Leases:
                 continue
             if caps is not None:
                 charged[key] = caps
+        oldest = time.monotonic() - FLUSH_INTERVAL
+        for key, (read_at, _) in self._others.copy().items():
+            if read_at < oldest:  # balances that are only read have no block
+                self._others.pop(key, None)
         if faults:
             raise faults[0]
         return charged

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -164,6 +166,20 @@ def test_use_without_any_lease_is_counted():
     process.charge([limit], Amounts(cost=7))
     process.flush()
     assert amounts_taken(limit.key) == Amounts(cost=7)
+
+
+def test_a_balance_that_is_only_read_takes_no_memory_for_ever(monkeypatch: Any):
+    class Period(str):
+        pass
+
+    process, period = Leases(), Period("2026-11")
+    process.used(BalanceKey("user", a_user("ada").pk, period))
+    is_remembered = weakref.ref(period)
+    del period
+    monkeypatch.setattr(leases, "FLUSH_INTERVAL", -1.0)
+    process.flush()
+    gc.collect()
+    assert is_remembered() is None
 
 
 def test_the_lease_of_a_dead_process_counts_as_used():
