@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST
 
 from conversations.engine.evaluations.preview import PreviewRefused, start_preview
 from conversations.forms.draft_forms import DraftForm, PreviewForm
-from conversations.models.preset import Preset
+from conversations.models.preset import ContextSource, Preset
 from conversations.models.staff.evaluation import (
     DraftChanged,
     NotPublishable,
@@ -47,6 +47,27 @@ def draft_content(preset: Preset) -> Content:
     draft = find_draft(preset)
     content: Content = draft.content if draft else preset.content()
     return content
+
+
+def find_refused(
+    preset: Preset, content: Content, querysets: Mapping[str, Any]
+) -> list[str]:
+    """Names that are in the content although `querysets` do not have them, and of the
+    context sources that differ. Rows that are gone do not count."""
+    drafted = preset.with_content(content)
+    named = {
+        "tools": drafted.linked_tools(),
+        "allowed_models": drafted.linked_models(),
+        "language_model": [drafted.language_model] if drafted.language_model else [],
+    }
+    refused: list[str] = []
+    for field, rows in named.items():
+        chosen = querysets[field].filter(pk__in=[row.pk for row in rows])
+        usable = set(chosen.values_list("pk", flat=True))
+        refused += [str(row) for row in rows if row.pk not in usable]
+    differ = set(content.get("sources", ())) ^ set(preset.content()["sources"])
+    sources = ContextSource.objects.filter(name__in=differ).order_by("name")
+    return list(dict.fromkeys([*refused, *sources.values_list("name", flat=True)]))
 
 
 class DraftsAdmin(VersionedAdmin):
@@ -91,9 +112,16 @@ class DraftsAdmin(VersionedAdmin):
     # Restoring
 
     def restore(self, request: HttpRequest, version: Any) -> list[str]:
+        """The owner group restores all but the context sources, which stay as they
+        are."""
+        preset = version.subject
+        if self.draft_querysets(request, preset):
+            sources = preset.content()["sources"]
+            version.snapshot = {**version.snapshot, "sources": sources}
+        self.check_choices(request, preset, version.snapshot)
         if not request.user.has_perm(OVERRIDE):
             try:
-                check_publishable(version.subject, version.snapshot)
+                check_publishable(preset, version.snapshot)
             except NotPublishable as exc:
                 raise ValidationError(str(exc)) from exc
         return super().restore(request, version)
@@ -103,6 +131,21 @@ class DraftsAdmin(VersionedAdmin):
     def draft_querysets(self, request: HttpRequest, preset: Preset) -> dict[str, Any]:
         """What the user may choose from, by field; empty for everything."""
         raise NotImplementedError
+
+    def check_choices(
+        self, request: HttpRequest, preset: Preset, content: Content
+    ) -> None:
+        """Raises ValidationError if the content has models or tools that the user may
+        not choose, or changes the context sources without the right to.
+
+        Drafts and versions may be older than what an administrator has removed.
+        """
+        querysets = self.draft_querysets(request, preset)
+        if not querysets:
+            return
+        if names := find_refused(preset, content, querysets):
+            text = _("This is up to staff who may change presets: %(names)s.")
+            raise ValidationError(text, params={"names": ", ".join(names)})
 
     def draft_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         preset = self.find_changeable(request, pk)
@@ -127,6 +170,7 @@ class DraftsAdmin(VersionedAdmin):
             "draft": draft,
             "seen": seen,
             "differences": diff_fields(live, draft.content) if draft else [],
+            "refusal": self._refusal(request, preset, draft),
             "obstacle": self._obstacle(preset, draft),
             "may_override": request.user.has_perm(OVERRIDE),
         }
@@ -164,6 +208,17 @@ class DraftsAdmin(VersionedAdmin):
             may_set_sources=not querysets,
         )
 
+    def _refusal(
+        self, request: HttpRequest, preset: Preset, draft: PresetDraft | None
+    ) -> str:
+        """Why this user may not publish the draft; "" for who may."""
+        try:
+            if draft is not None:
+                self.check_choices(request, preset, draft.content)
+        except ValidationError as exc:
+            return " ".join(exc.messages)
+        return ""
+
     def _obstacle(self, preset: Preset, draft: PresetDraft | None) -> str:
         """Why the draft may not go live; "" if it may."""
         try:
@@ -196,6 +251,7 @@ class DraftsAdmin(VersionedAdmin):
         wants = "override" in request.POST and request.user.has_perm(OVERRIDE)
         seen = request.POST.get("seen", "")
         try:
+            self.check_choices(request, preset, draft.content)
             gone = draft.publish(request.user, seen=seen, may_override=wants)
         except DraftChanged:
             messages.error(request, _CHANGED_MEANWHILE)
@@ -228,7 +284,10 @@ class DraftsAdmin(VersionedAdmin):
         if form.is_bound and form.is_valid():
             try:
                 content = draft_content(preset)
+                self.check_choices(request, preset, content)
                 start_preview(preset, content, user, form.cleaned_data["text"])
+            except ValidationError as exc:
+                messages.error(request, " ".join(exc.messages))
             except PreviewRefused as exc:
                 messages.error(request, str(exc))
             except LLMError as exc:

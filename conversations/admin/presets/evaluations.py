@@ -121,10 +121,12 @@ class EvaluationsAdmin(DraftsAdmin):
         given = form.cleaned_data
         # Without a draft the live version is what is asked anyway, and only once.
         names_live = given["with_live"] or find_draft(preset) is None
+        content = draft_content(preset)
         try:
+            self.check_choices(request, preset, content)
             run = EvaluationRun.begin(
                 found,
-                draft_content(preset),
+                content,
                 live_content=preset.content() if names_live else None,
                 budget=given["budget"],
                 created_by=request.user,
