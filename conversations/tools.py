@@ -145,6 +145,8 @@ def _user(context: Context) -> int:
 def _limit_of(context: Context) -> ConversationLimit | None:
     """The conversations to which the program is limited whose request makes the
     call."""
+    if context.access_token_id is None:
+        return None
     token = AccessToken.objects.filter(pk=context.access_token_id).first()
     return token.conversation_limit if token else None
 

@@ -55,6 +55,8 @@ from llm.provider import DIRECT
 IDLE_TIMEOUT = (
     4.0  # seconds an idle connection is open; many servers close them after 5
 )
+#: aiohttp writes bytes at once: with more of them (pictures) the event loop would stand
+#: still, which aiohttp warns of.
 _LARGE_BODY = 500_000  # bytes
 #: Idle timeouts for hosts that announce their own: one second less than announced,
 #: rounded down to one of these values, as each value has its own connection pool.
@@ -130,12 +132,6 @@ class _Trace:
         return 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
 
 
-def _payload_of(body: bytes) -> bytes | BytesIO | None:
-    """aiohttp writes bytes at once: with a large body (pictures) the event loop would
-    stand still, which aiohttp warns of."""
-    return BytesIO(body) if len(body) > _LARGE_BODY else body or None
-
-
 class Transport(httpx.AsyncBaseTransport):
     """Sends requests of httpx with aiohttp. Raises `aiohttp.ClientError`, OSError."""
 
@@ -154,12 +150,13 @@ class Transport(httpx.AsyncBaseTransport):
         times = request.extensions.get("timeout", {})
         connection = request.extensions.get(CONNECTION, DIRECT)
         trace = _Trace()
+        body = await request.aread()
         try:
             answer = await self.session(idle_time).request(
                 request.method,
                 str(url),
                 headers=_to_multidict(tuple(request.headers.raw)),
-                data=_payload_of(await request.aread()),
+                data=BytesIO(body) if len(body) > _LARGE_BODY else body or None,
                 allow_redirects=False,
                 timeout=_timeout(times.get("connect"), times.get("pool")),
                 trace_request_ctx=trace,

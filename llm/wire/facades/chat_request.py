@@ -82,15 +82,14 @@ def request_of(
     stop = body.get("stop") or ()
     effort, seed = body.get("reasoning_effort"), body.get("seed")
     same: dict[str, Any] = {name: body.get(name) for name in _SAME}
+    items = [
+        item
+        for chat_message in body["messages"]
+        for item in _items(chat_message, codec, issuer, open_seal, gemini)
+    ]
     return Request(
         model=body["model"],
-        items=separate_equal_ids(
-            [
-                item
-                for chat_message in body["messages"]
-                for item in _items(chat_message, codec, issuer, open_seal, gemini)
-            ]
-        ),
+        items=separate_equal_ids(items) if len(items) > 1 else items,
         tools=[
             _flatten_tool(t) for t in body.get("tools") or () if t["type"] in _TOOLS
         ],

@@ -66,7 +66,7 @@ def request_of(
         items += _items(turn, codec, issuer, open_seal)
     return Request(
         model=body["model"],
-        items=separate_equal_ids(items),
+        items=separate_equal_ids(items) if len(items) > 1 else items,
         tools=[
             _tool(tool)
             for tool in body.get("tools") or ()

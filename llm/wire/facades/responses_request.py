@@ -93,7 +93,7 @@ def request_of(
     same: dict[str, Any] = {name: body.get(name) for name in _SAME}
     return Request(
         model=body["model"],
-        items=separate_equal_ids(items),
+        items=separate_equal_ids(items) if len(items) > 1 else items,
         instructions=body.get("instructions") or "",
         tools=[
             tool
