@@ -150,13 +150,13 @@ class Transport(httpx.AsyncBaseTransport):
         times = request.extensions.get("timeout", {})
         connection = request.extensions.get(CONNECTION, DIRECT)
         trace = _Trace()
-        body = await request.aread()
+        data = await request.aread()
         try:
             answer = await self.session(idle_time).request(
                 request.method,
                 str(url),
                 headers=_to_multidict(tuple(request.headers.raw)),
-                data=BytesIO(body) if len(body) > _LARGE_BODY else body or None,
+                data=BytesIO(data) if len(data) > _LARGE_BODY else data or None,
                 allow_redirects=False,
                 timeout=_timeout(times.get("connect"), times.get("pool")),
                 trace_request_ctx=trace,
