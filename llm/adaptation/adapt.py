@@ -10,7 +10,7 @@ listed in `degraded`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from llm import options
 from llm.adaptation import forced_calls, strict_output, structured
@@ -43,6 +43,7 @@ _TEXT_PARTS = frozenset({"input_text", "output_text"})
 EMPTY_REQUEST = Request(model="", items=())
 
 
+@dataclass(slots=True, eq=False)
 class Adaptation:
     """One provider call: the adapted request and the conversion of its deltas.
 
@@ -50,62 +51,40 @@ class Adaptation:
     is over, after an error too.
     """
 
-    __slots__ = (
-        "_buffered",
-        "_calls",
-        "_droppable",
-        "_forced_call",
-        "_ignore_invalid",
-        "_original",
-        "_output_format",
-        "_refused",
-        "_route",
-        "_strict",
-        "_tool_names",
-        "_validator",
-        "degraded",
-        "has_only_texts",
-        "request",
-        "spent",
-    )
+    request: Request  # the caller's; once adapted, what the model is sent
+    route: Route
+    _: KW_ONLY
+    output_format: OutputFormat | None = None  # instead of the request's `text.format`
+    buffered: bool = False  # the answer is yielded once it is complete and checked
+    ignore_invalid: bool = False  # leave out all options that the model does not accept
+    droppable: Collection[str] = ()  # leave out these ones; others are refused
+    refused: Sequence[str] = ()  # names of what the provider has already refused
+    strict: bool = False  # ask the host to enforce the answer's format
 
-    def __init__(
-        self,
-        request: Request,
-        route: Route,
-        *,
-        output_format: OutputFormat | None = None,
-        buffered: bool = False,
-        ignore_invalid: bool = False,
-        droppable: Collection[str] = (),
-        refused: Sequence[str] = (),
-        strict: bool = False,
-    ) -> None:
-        """Options in `droppable` are left out, instead of refused, if the model does
-        not accept them; with `ignore_invalid` all of them are. With `strict` the host
-        is asked to enforce the answer's format."""
-        self.degraded: list[str] = [*refused]
+    degraded: list[str] = field(init=False)  # differences from the caller's request
+    has_only_texts: bool = field(init=False)  # and nothing to fetch
+    spent: UsageDelta | None = field(init=False, default=None)  # of a discarded answer
+    _original: Request = field(init=False)
+    _calls: CallFilter | None = field(init=False, default=None)
+    _validator: AnswerValidator | None = field(init=False, default=None)
+    _forced_call: ForcedCall | None = field(init=False, default=None)
+    #: Names that the request declares, by those that the model calls.
+    _tool_names: Mapping[str, str] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        request, route = self.request, self.route
+        self._original = request
+        self.degraded = [*self.refused]
         if route.replaces:
             self.degraded.append(f"model ({route.replaces} → {route.name}, retired)")
-        self._refused = refused  # names of what the provider has already refused
-        self._route = route
-        self._original = request
-        self._ignore_invalid = ignore_invalid
-        self._droppable = droppable
-        self._calls: CallFilter | None = None
-        self._validator: AnswerValidator | None = None
-        self._forced_call: ForcedCall | None = None
         forces_call = bool(request.tool_choice) and structured.forces_a_call(request)
-        self._output_format = None if forces_call else output_format
-        self._buffered = buffered
-        self._strict = strict
-        self._tool_names: Mapping[str, str] = {}  # by those that the model calls
-        self.spent: UsageDelta | None = None  # usage of an answer that was discarded
-        can = route.capabilities
+        if forces_call:
+            self.output_format = None
         if request.forwarded is not None:  # the host itself reads and checks it
-            self.request, self.has_only_texts = request, True
+            self.has_only_texts = True
             return
-        wants_format = bool(request.text) or output_format is not None
+        can, codec = route.capabilities, route.endpoint.codec
+        wants_format = bool(request.text) or self.output_format is not None
         if wants_format or can.tools is False or request.prefill:
             request = self._emulate(request, can, wants_format=wants_format)
         if request.in_background or request.resumes:
@@ -114,23 +93,23 @@ class Adaptation:
             request,
             can,
             model_name=route.name,
-            ignore_invalid=ignore_invalid,
-            droppable=droppable,
-            codec=route.endpoint.codec,
+            ignore_invalid=self.ignore_invalid,
+            droppable=self.droppable,
+            codec=codec,
         )
         self.request = fitted.request
         self.degraded += fitted.dropped
-        if self.request.tools and isinstance(route.endpoint.codec, RenamingCodec):
-            self._tool_names = route.endpoint.codec.renamed_tools(self.request)
-        approximated = options.find_approximations(route.endpoint.codec, self.request)
+        if self.request.tools and isinstance(codec, RenamingCodec):
+            self._tool_names = codec.renamed_tools(self.request)
+        approximated = options.find_approximations(codec, self.request)
         self.degraded += approximated
-        self.has_only_texts = _has_only_texts(self.request)  # and nothing to fetch
+        self.has_only_texts = _has_only_texts(self.request)
         if not self.has_only_texts:
-            self.degraded += find_losses(self.request, route.endpoint.codec)
+            self.degraded += find_losses(self.request, codec)
         if self._validator:
             if "text.format" in approximated:
                 # emulated in the instructions, so the JSON may come wrapped in text
-                self._buffered = True
+                self.buffered = True
                 self._validator.buffer()
         elif forces_call:
             self._force_call()
@@ -147,13 +126,13 @@ class Adaptation:
         return self._with_prefill(request) if request.prefill else request
 
     def _with_output_format(self, request: Request, can: Capabilities) -> Request:
-        output_format, tool = self._output_format, ""
+        output_format, tool = self.output_format, ""
         if output_format is None:  # any text is allowed, or a tool must be called first
             return (
                 request if _supports_format(request, can) else without_format(request)
             )
         if not _supports_format(request, can):
-            self._buffered = True
+            self.buffered = True
             if _can_force_call(request, can) and structured.can_be_tool_input(
                 output_format.schema
             ):
@@ -165,15 +144,15 @@ class Adaptation:
                     request, output_format, json_mode=json_mode
                 )
                 self.degraded.append("text.format (emulated by words)")
-        elif self._strict and "strict" not in self._refused:
+        elif self.strict and "strict" not in self.refused:
             strict_format = strict_output.make_strict(
-                request, output_format, self._route.endpoint.codec
+                request, output_format, self.route.endpoint.codec
             )
             request, output_format = strict_format.request, strict_format.output_format
             self.degraded += strict_format.degraded
-            self._buffered |= output_format.has_added_nulls
+            self.buffered |= output_format.has_added_nulls
         self._validator = AnswerValidator(
-            output_format, tool=tool, buffered=self._buffered
+            output_format, tool=tool, buffered=self.buffered
         )
         return request
 
@@ -191,16 +170,16 @@ class Adaptation:
         has_form = self._validator is not None or form.get("type", "text") != "text"
         is_plain = not (self._calls or has_form)
         is_last = not request.items or request.items[-1].get("role") != "assistant"
-        if self._route.takes_prefill(effort) and is_plain and is_last:
+        if self.route.takes_prefill(effort) and is_plain and is_last:
             return request
         return replace(request, prefill="")
 
     def _with_background(self, request: Request, can: Capabilities) -> Request:
         """Store responses at the provider only if staff enabled it for the model."""
         takes = can.background_resume is True and request.stream
-        if takes and isinstance(self._route.endpoint.codec, BackgroundCodec):
+        if takes and isinstance(self.route.endpoint.codec, BackgroundCodec):
             resumes = request.resumes
-            if resumes is None or self._route.owns_response(resumes):
+            if resumes is None or self.route.owns_response(resumes):
                 return request
             return replace(request, resumes=None)
         return replace(request, in_background=False, resumes=None)
@@ -268,7 +247,7 @@ class Adaptation:
         validator, forced_call = self._validator, self._forced_call
         if forced_call and forced_call.is_ignored:
             request = forced_calls.repeat_demand(self._original, forced_call.text)
-        elif validator and validator.errors and self._buffered:
+        elif validator and validator.errors and self.buffered:
             request = structured.request_correction(
                 self._original, validator.text, validator.errors
             )
@@ -291,7 +270,7 @@ class Adaptation:
         return self._rebuild(
             repair.change(self._original),
             route,
-            refused=[*self._refused, repair.degraded],
+            refused=[*self.refused, repair.degraded],
         )
 
     def _rebuild(
@@ -302,15 +281,11 @@ class Adaptation:
         refused: Sequence[str] | None = None,
         spent: UsageDelta | None = None,
     ) -> Adaptation:
-        adaptation = Adaptation(
-            request,
-            route or self._route,
-            output_format=self._output_format,
-            buffered=self._buffered,
-            ignore_invalid=self._ignore_invalid,
-            droppable=self._droppable,
-            strict=self._strict,
-            refused=self._refused if refused is None else refused,
+        adaptation = replace(
+            self,
+            request=request,
+            route=route or self.route,
+            refused=self.refused if refused is None else refused,
         )
         adaptation.spent = spent or self.spent
         if adaptation.spent and adaptation._forced_call:
