@@ -54,10 +54,10 @@ def delete_branch(turn: Turn) -> None:
 
 def find_deleted_branch(user: Any, turn_id: str) -> Turn | None:
     """The first turn of a deleted branch of the user that is not erased yet."""
+    own = Conversation.objects.of(user).values("pk")
     rows = Turn.objects.filter(
-        conversation__owner_id=user.pk, conversation__deleted_at=None, pk=turn_id
+        pk=turn_id, conversation__in=own, deleted_at__gte=_erased_before()
     )
-    rows = rows.filter(deleted_at__gte=_erased_before())
     return rows.select_related("conversation").first()
 
 

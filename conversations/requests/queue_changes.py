@@ -10,6 +10,7 @@ from django.db import transaction
 
 from conversations import engine
 from conversations.access import admission
+from conversations.access.errors import Forbidden
 from conversations.access.limits.admission import admit_change
 from conversations.access.webhooks.limit_events import notes_refusals
 from conversations.input.checks import InputError
@@ -50,7 +51,10 @@ def change_message(
     user: Any,
     token: AccessToken | None = None,
 ) -> None:
-    """Replace what a waiting message says. Raises APIException, TooFast."""
+    """Replace what a waiting message says. Raises APIException, TooFast, Forbidden."""
+    if token is not None and turn.access_token_id != token.pk:
+        # The words would run within the limits of another token, or within none.
+        raise Forbidden("A token can change only messages that were sent with it.")
     if any(item.get("role") != "user" for item in items):
         problem = "expected messages with the role 'user'."
         raise InvalidInput(InputError("input", problem))

@@ -38,7 +38,8 @@ from conversations.models import (
 )
 from conversations.models.folder import Folder
 from conversations.models.memory import Memory
-from llm.wire.items import user_message
+from conversations.turns.branches import delete_branch
+from llm.wire.items import text_of, user_message
 from tests.conversations.scene import a_model, a_user, signed_in
 from tools.errors import ToolError
 from tools.models import Tool
@@ -188,6 +189,18 @@ def test_no_route_reaches_another_conversation(
         assert answer.json()["error"]["code"] == "conversation_not_allowed"
 
 
+def test_it_restores_no_branch_of_another_conversation(
+    ada: User, open_chat: Chat, secret_chat: Chat
+):
+    _, program = issue(ada, open_chat)
+    for chat, status in ((secret_chat, 404), (open_chat, 200)):
+        delete_branch(chat.turn)
+        answer = program.post(chat.url_of("restore-branch"))
+        assert answer.status_code == status, answer.content
+        chat.turn.refresh_from_db()
+        assert (chat.turn.deleted_at is None) == (status == 200)
+
+
 def test_it_does_what_it_may_in_its_own(ada: User, open_chat: Chat, secret_chat: Chat):
     _, program = issue(ada, open_chat)
     [listed] = program.get("/api/conversations/").json()["results"]
@@ -257,6 +270,26 @@ def test_a_conversation_shared_with_its_user_is_beyond_it(ada: User, open_chat: 
     assert everything.get(theirs.url_of("turns")).status_code == 200
     _, program = issue(ada, open_chat)
     assert program.get(theirs.url_of("turns")).status_code == 404
+
+
+# Messages that wait
+
+
+def test_a_token_changes_only_messages_that_were_sent_with_it(
+    ada: User, open_chat: Chat
+):
+    """Another's message would run its words without its limits."""
+    token, program = issue(ada, open_chat)
+    persons = open_chat.row.open_turn([user_message("mine")], queue=True).turn
+    theirs = open_chat.row.open_turn(
+        [user_message("its")], queue=True, access_token=token
+    ).turn
+    for turn, status, words in ((persons, 403, "mine"), (theirs, 200, "changed")):
+        answer = program.patch(
+            f"/api/turns/{turn.pk}/", {"input": "changed"}, content_type=JSON
+        )
+        assert answer.status_code == status, answer.content
+        assert text_of(turn.items.get().payload) == words
 
 
 # The gateway
