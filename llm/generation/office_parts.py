@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from operator import add
 from typing import Any
@@ -22,6 +23,9 @@ from llm.wire.items import CALL_OUTPUTS, Item
 from llm.wire.request import Request
 
 MAX_TEXT = 1_000_000  # bytes of the text of one file
+MAX_FILES = 20  # of one request that are read: each may take seconds
+#: Threads of its own, so that files do not delay what uses the common ones.
+_READERS = ThreadPoolExecutor(1, thread_name_prefix="office-files")
 
 #: The texts that were read for a turn, or why one was not, by the file's data.
 OfficeTexts = dict[str, str | Unreadable]
@@ -41,14 +45,21 @@ async def read_office_files(
     request: Request, texts: OfficeTexts
 ) -> tuple[Request, list[str]]:
     """Replace the files by their texts; also return what was lost. They are read in a
-    thread, each once. Raises BadRequest."""
+    thread, each once; of too many, the earliest are left out. Raises BadRequest."""
     found = fold_items(request.items, "office files", _office_data, add)
     if not found:
         return request, []
-    for data in found:
-        if data not in texts:
-            texts[data] = await asyncio.to_thread(_read, data)
     question = question_start(request.items)
+    if len(set(_office_data(request.items[question:]))) > MAX_FILES:
+        raise BadRequest(
+            f"A question can have at most {MAX_FILES} Office files.", param="input"
+        )
+    for number, data in enumerate(dict.fromkeys(reversed(found))):
+        if number >= MAX_FILES:
+            texts.setdefault(data, Unreadable("too_large"))
+        elif data not in texts:
+            running = asyncio.get_running_loop()
+            texts[data] = await running.run_in_executor(_READERS, _read, data)
     items = [
         _with_texts(item, texts, is_past=number < question)
         for number, item in enumerate(request.items)

@@ -20,9 +20,14 @@ Reason = Literal["damaged", "empty", "protected", "too_large", "unknown"]
 
 MAX_PARTS = 20_000  # files in the archive
 MAX_UNPACKED = 50_000_000  # bytes of all parts that are read
+MAX_ELEMENTS = 1_000_000  # of all parts that are read: each takes time
+MAX_DEPTH = 200  # of elements in one another
+_MAX_ATTRIBUTES = 500  # of one element
+_MAX_NAMES = 5_000  # of elements and attributes in the file; the parser stores each
+_MAX_NAME = 1_000  # characters of a name, or of the address of a namespace
 _MAX_DIRECTORY = 8_000_000  # bytes of the archive's list of files
-#: Bytes that are unpacked at once. Older versions of expat read a long token anew with
-#: each piece.
+#: Bytes that are unpacked at once. Older versions of expat read a long tag anew with
+#: each piece; a tag of more than two is refused.
 _PIECE = 1024 * 1024
 _OPENING = 1_000  # bytes that opening a part counts as: even an empty one takes time
 #: Python unpacks the other methods into memory without a limit.
@@ -80,19 +85,20 @@ class Package:
         if len(self._archive.filelist) > MAX_PARTS:
             raise Unreadable("too_large")
         self._left = MAX_UNPACKED
+        self._elements = _Elements()
 
     def __contains__(self, path: str) -> bool:
         return path in self._archive.NameToInfo
 
     def read(self, path: str, reader: Reader) -> None:
         """Give the elements of a part to the reader. What the reader raises ends it."""
-        parser = expat.ParserCreate(namespace_separator=" ")
+        elements = self._elements.of_part(reader)
+        # Expat would copy the address of the namespace with each name.
+        parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = _refuse_doctype
-        parser.StartElementHandler = lambda name, attributes: reader.start(
-            _local(name), {_attribute(key): each for key, each in attributes.items()}
-        )
-        parser.EndElementHandler = lambda name: reader.end(_local(name))
+        parser.StartElementHandler = elements.start
+        parser.EndElementHandler = elements.end
         parser.CharacterDataHandler = reader.text
         try:
             self._feed(path, parser)
@@ -116,16 +122,84 @@ class Package:
         if entry.compress_type not in _METHODS:
             raise Unreadable("damaged")
         self._count(_OPENING)
+        size = 0
         with self._archive.open(entry) as packed:
             while piece := packed.read(_PIECE):
                 self._count(len(piece))
+                size += len(piece)
                 parser.Parse(piece, False)
+                if size - parser.CurrentByteIndex > 2 * _PIECE:
+                    raise Unreadable("too_large")
         parser.Parse(b"", True)
 
     def _count(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
             raise Unreadable("too_large")
+
+
+class _Elements:
+    """Gives elements to a reader without the prefixes of their names, and refuses too
+    many."""
+
+    def __init__(self) -> None:
+        self._left = MAX_ELEMENTS
+        self._names: dict[str, str] = {}  # without its prefix, by the name
+        self._reader: Reader = _Relations("")
+        self._depth = 0
+        self._relation_prefixes: set[str] = set()
+
+    def of_part(self, reader: Reader) -> _Elements:
+        self._reader, self._depth = reader, 0
+        self._relation_prefixes = set()
+        return self
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        self._left -= 1
+        self._depth += 1
+        if (
+            self._left < 0
+            or self._depth > MAX_DEPTH
+            or len(attributes) > _MAX_ATTRIBUTES
+        ):
+            raise Unreadable("too_large")
+        for key, value in attributes.items():
+            if key.startswith("xmlns"):
+                self._note_namespace(key, value)
+        self._reader.start(
+            self._local(name),
+            {
+                self._attribute(key): value
+                for key, value in attributes.items()
+                if not key.startswith("xmlns")
+            },
+        )
+
+    def end(self, name: str) -> None:
+        self._depth -= 1
+        self._reader.end(self._local(name))
+
+    def _note_namespace(self, key: str, address: str) -> None:
+        if len(address) > _MAX_NAME:
+            raise Unreadable("too_large")
+        prefix = self._local(key)
+        if address.endswith("/relationships"):
+            self._relation_prefixes.add(prefix)
+        else:
+            self._relation_prefixes.discard(prefix)
+
+    def _attribute(self, name: str) -> str:
+        """`r:id` for the id of a relation, which may stand beside another `id`."""
+        local = self._local(name)
+        is_relation = name.partition(":")[0] in self._relation_prefixes
+        return f"r:{local}" if is_relation and local != name else local
+
+    def _local(self, name: str) -> str:
+        if (local := self._names.get(name)) is None:
+            if len(self._names) >= _MAX_NAMES or len(name) > _MAX_NAME:
+                raise Unreadable("too_large")
+            local = self._names[name] = name.rpartition(":")[2]
+        return local
 
 
 class _BoundedReads(BytesIO):
@@ -159,13 +233,3 @@ class _Relations:
 
 def _refuse_doctype(*_: object) -> None:
     raise Unreadable("damaged")
-
-
-def _local(name: str) -> str:
-    return name.rpartition(" ")[2]
-
-
-def _attribute(name: str) -> str:
-    """`r:id` for the id of a relation, which may stand beside another `id`."""
-    namespace, _, local = name.rpartition(" ")
-    return f"r:{local}" if namespace.endswith("/relationships") else local

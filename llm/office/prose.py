@@ -10,6 +10,7 @@ from llm.office.package import Unreadable
 _MAX_LEVEL = 6  # of a heading in Markdown
 _MAX_BASES = 10  # styles that are based on one another
 _MAX_NESTED = 20  # tables in one another: each level copies the text
+_MAX_ROW = 2_000_000  # characters of a paragraph, or of a row of a table
 _HEADING = re.compile(r"heading (\d)", re.IGNORECASE)
 #: A second version of the same content; positions of tabulators.
 _PASSED_OVER = frozenset({"Fallback", "tabs"})
@@ -86,6 +87,7 @@ class Prose:
         self._is_title = False
         self._is_muted = bool(only)
         self._mark = ""  # before the next paragraph
+        self._size = 0  # characters that are not written yet
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         if self._passed_over or name in _PASSED_OVER:
@@ -132,6 +134,9 @@ class Prose:
 
     def text(self, text: str) -> None:
         if self._in_text and not self._passed_over and self._paragraphs:
+            self._size += len(text)
+            if self._size > _MAX_ROW:
+                raise Unreadable("too_large")
             self._paragraphs[-1].pieces.append(text)
 
     def _note_field(self, kind: str) -> None:
@@ -170,6 +175,7 @@ class Prose:
         if self._cells:
             self._cells[-1].append(line)
         else:
+            self._size = 0
             self._write(f"{line}\n")
 
 

@@ -12,6 +12,7 @@ from llm.office.package import Unreadable
 
 _MAX_COLUMNS = 16_384  # Excel's own
 _MAX_CELL = 32_767  # characters, Excel's own
+_MAX_READ = 4 * _MAX_CELL  # characters of a cell, before its spaces are joined
 _MAX_CODE = 255  # characters of a number's format, Excel's own
 _MAX_NUMBER = 50  # characters
 _MAX_ROW = 2_000_000  # characters
@@ -55,7 +56,7 @@ class SharedStrings:
 
     def __init__(self) -> None:
         self.strings: list[str] = []
-        self._pieces: list[str] = []
+        self._text = _CellText()
         self._in_text = False
         self._in_reading = False  # how Japanese is pronounced
 
@@ -73,12 +74,30 @@ class SharedStrings:
         elif name == "si":
             if len(self.strings) >= _MAX_STRINGS:
                 raise Unreadable("too_large")
-            self.strings.append(_on_one_line("".join(self._pieces)))
-            self._pieces = []
+            self.strings.append(_on_one_line(str(self._text)))
+            self._text = _CellText()
 
     def text(self, text: str) -> None:
         if self._in_text:
+            self._text.add(text)
+
+
+class _CellText:
+    """The text of a cell, as far as there is room for it."""
+
+    __slots__ = ("_pieces", "_room")
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._room = _MAX_READ
+
+    def add(self, text: str) -> None:
+        if self._room > 0:
             self._pieces.append(text)
+            self._room -= len(text)
+
+    def __str__(self) -> str:
+        return "".join(self._pieces)
 
 
 class NumberFormats:
@@ -124,7 +143,7 @@ class Sheet:
         self._first_day = first_day
         self._row: list[str] = []
         self._cell: Mapping[str, str] = {}
-        self._texts: dict[str, list[str]] = {}  # by element: `v`, `f`, `t`
+        self._texts: dict[str, _CellText] = {}  # by element: `v`, `f`, `t`
         self._element = ""
         self._in_reading = False
         self._size = 0  # characters of the row
@@ -152,7 +171,7 @@ class Sheet:
 
     def text(self, text: str) -> None:
         if self._element:
-            self._texts.setdefault(self._element, []).append(text)
+            self._texts.setdefault(self._element, _CellText()).add(text)
 
     def _end_cell(self) -> None:
         if not (value := self._value()):
@@ -172,7 +191,7 @@ class Sheet:
         self._is_after_gap = not self._row
 
     def _value(self) -> str:
-        text = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        text = {name: str(each) for name, each in self._texts.items()}
         value = text.get("v", "").strip()
         kind = self._cell.get("t", "n")
         if kind == "inlineStr":

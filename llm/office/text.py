@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
 from llm.office.package import Package, Reader, Unreadable
@@ -43,7 +44,8 @@ def _write(package: Package, text: WrittenText) -> None:
     main = _find(package, "", "officeDocument")
     root = _Root()
     if main:
-        package.read(main, root)
+        with suppress(_Seen):
+            package.read(main, root)
     match root.name:
         case "document":
             _write_document(package, main, text)
@@ -108,8 +110,13 @@ def _read_if_there(package: Package, path: str, reader: Reader) -> None:
         package.read(path, reader)
 
 
+class _Seen(Exception):
+    """The rest of the part need not be read."""
+
+
 class _Root:
-    """The name of a part's first element, and the ids of the slides in it."""
+    """The name of a part's first element, and the ids of the slides of a presentation;
+    another part is read only so far."""
 
     def __init__(self) -> None:
         self.name = ""
@@ -117,6 +124,8 @@ class _Root:
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         self.name = self.name or name
+        if self.name != "presentation":
+            raise _Seen
         if name == "sldId":
             self.slides.append(attributes.get("r:id", ""))
 

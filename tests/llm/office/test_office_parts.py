@@ -15,7 +15,7 @@ import respx
 from llm.adaptation.input_modalities import MODALITIES, contains_part
 from llm.errors import BadRequest
 from llm.generation import retries
-from llm.generation.office_parts import read_office_files
+from llm.generation.office_parts import MAX_FILES, read_office_files
 from llm.generation.retry_policy import Policy
 from llm.http import client
 from llm.http.client import ProviderCall
@@ -91,6 +91,23 @@ async def test_a_damaged_file_is_refused_and_later_passed_over():
     request, lost = await read_office_files(replace(request, items=later), {})
     assert request.items[0]["content"][0]["type"] == "input_text"
     assert lost == ["input (file not read)"]
+
+
+async def test_so_many_files_of_a_request_are_read():
+    files = [
+        file(base64.b64encode(docx(paragraph(f"Text {number}."))).decode())
+        for number in range(MAX_FILES + 1)
+    ]
+    request = Request(model="m", items=[shows(*files)])
+    with pytest.raises(BadRequest, match="at most 20 Office files"):
+        await read_office_files(request, {})
+    answer = [message("assistant", "I see."), user_message("Go on")]
+    history = [*(shows(each) for each in files), *answer]
+    request, lost = await read_office_files(replace(request, items=history), {})
+    first, *others = (item["content"][0]["text"] for item in request.items[:-2])
+    assert "cannot be read" in first
+    assert all(f"Text {number}." in text for number, text in enumerate(others, 1))
+    assert lost
 
 
 @pytest.mark.parametrize("name", ["ollama", "anthropic", "gemini", "openai"])

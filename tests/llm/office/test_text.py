@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm.office.package import MAX_UNPACKED, Unreadable
+from llm.office.package import MAX_DEPTH, MAX_ELEMENTS, MAX_UNPACKED, Unreadable
 from llm.office.text import extract_text, is_office_file
 from llm.office.written_text import CUT
 from tests.llm.office.made import docx, package, paragraph, pptx, shape, xlsx
@@ -128,6 +128,71 @@ def test_a_text_to_which_many_cells_refer_is_cut():
 )
 def test_what_cannot_be_read_says_why(data: bytes, why: str):
     assert reason(data) == why
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        docx("<w:r>" * MAX_DEPTH + "</w:r>" * MAX_DEPTH),
+        docx(f'<w:r xmlns:r="{"x" * 5_000}"/>'),
+        docx(f'<w:r xmlns="{"x" * 5_000}"/>'),
+        docx(f"<{'r' * 5_000}/>"),
+        docx("".join(f"<r{number}/>" for number in range(10_000))),
+        docx("".join(f'<r r{number}=""/>' for number in range(10_000))),
+        docx("<r " + " ".join(f'r{number}=""' for number in range(1_000)) + "/>"),
+        docx(f'<w:r a="{"x" * 5_000_000}"/>'),
+        docx(paragraph("ab " * 1_000_000)),
+        docx("<w:p><w:r><w:tbl><w:tr><w:tc>" + paragraph("ab " * 300_000) * 3),
+    ],
+)
+def test_a_small_file_costs_little_work(data: bytes):
+    assert len(data) < 100_000
+    assert reason(data) == "too_large"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        docx("<w:r/>" * 1_000),
+        docx("<w:r/>", **{"word/styles.xml": f"<s>{'<a/>' * 1_000}</s>"}),
+        xlsx("<row/>" * 500, "<si/>" * 500),
+    ],
+)
+def test_elements_are_counted_over_all_parts(
+    data: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    assert MAX_ELEMENTS <= 1_000_000
+    monkeypatch.setattr("llm.office.package.MAX_ELEMENTS", 1_000)
+    assert reason(data) == "too_large"
+
+
+def test_a_long_document_is_read_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("llm.office.package.MAX_ELEMENTS", 1_000)
+    body = " " * (MAX_UNPACKED * 2 // 3) + "<w:r/>" * 700
+    assert extract_text(docx(body + paragraph("Hello")), LIMIT) == "Hello\n"
+
+
+def test_a_long_cell_is_cut():
+    words = "ab " * 1_000_000
+    sheet = (
+        f'<row><c t="inlineStr"><is><t>{words}</t></is></c><c t="s"><v>0</v></c></row>'
+    )
+    first, second = (
+        extract_text(xlsx(sheet, f"<si><t>{words}</t></si>"), LIMIT)
+        .splitlines()[2]
+        .split("\t")
+    )
+    assert first == second == words[:32_767].strip()
+
+
+def test_relations_are_known_by_their_namespace():
+    slides = pptx(shape("body", "One"))
+    with zipfile.ZipFile(BytesIO(slides)) as archive:
+        main = archive.read("ppt/presentation.xml").decode()
+        parts = {name: archive.read(name) for name in archive.namelist()[2:]}
+    main = main.replace("xmlns:r=", "xmlns:d3p1=").replace("r:id=", "d3p1:id=")
+    renamed = package("ppt/presentation.xml", parts | {"ppt/presentation.xml": main})
+    assert extract_text(renamed, LIMIT) == extract_text(slides, LIMIT)
 
 
 def test_an_encrypted_part_is_protected():
