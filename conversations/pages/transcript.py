@@ -134,6 +134,12 @@ class RenderedTurn:
         return is_cut and self.turn.halted_by not in Turn.BOUNDS
 
     @property
+    def question(self) -> InputMessage | None:
+        """The user's first message that is shown: links to the message lead to it."""
+        messages = (m for m in self.inputs if m.role == "user")
+        return next((m for m in messages if m.text or m.files), None)
+
+    @property
     def can_edit(self) -> bool:
         is_asked = any(message.role == "user" for message in self.inputs)
         return self.turn.is_finished and is_asked
