@@ -29,7 +29,7 @@ export class Composer {
     const complain = (why) => this.complain(why);
     const hasSent = forgetArrived();
     const { user } = document.body.dataset;
-    this.#draft = draftOf(user, conversation);
+    this.#draft = draftOf(user, conversation, this.#text.value);
     this.#files = new Files({ conversation, url: uploads, draft: this.#draft, complain });
     if (!this.#text.value) this.#restore(this.#draft.read());
     this.#findLost();

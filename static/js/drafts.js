@@ -14,14 +14,16 @@ import { local, session } from "./stored.js";
 const LIFE = 30 * 24 * 3600_000; // milliseconds of a new chat's draft
 const QUIET = 3600_000; // milliseconds without a change in a tab that is open
 
-/** `{name, read(), readLost(), store(text, choices, isUnusual), storeFiles(files), choices,
+/** `shown` is the text that the page opens with, as of a saved prompt: a draft with another
+ *  text stays for a page without one.
+ *  `{name, read(), readLost(), store(text, choices, isUnusual), storeFiles(files), choices,
  *  files}`; `name` is that of what the browser stores, `readLost()` a promise of a text that
  *  is found later than the page opens, `choices` those of a new chat, and `files` those of
  *  the message, that were stored with the text which was read. Unusual choices are stored
  *  without a text, too, but only the same tab finds them. */
-export function draftOf(user, conversation) {
+export function draftOf(user, conversation, shown = "") {
   const prefix = `parley:draft:${user}:`;
-  return new Draft(prefix + (conversation || "new"), !conversation);
+  return new Draft(prefix + (conversation || "new"), !conversation, shown);
 }
 
 class Draft {
@@ -34,13 +36,16 @@ class Draft {
   #isUnusual = false;
   #files = [];
 
-  constructor(base, isNew) {
+  constructor(base, isNew, shown) {
     this.#base = base;
     this.#isNew = isNew;
     this.#before = session.get(base);
     this.name = `${base}:${newKey()}`;
-    session.set(base, this.name);
-    this.#found = this.#choose(this.#stored().filter((draft) => this.#isFree(draft)));
+    const found = this.#choose(this.#stored().filter((draft) => this.#isFree(draft)));
+    if (!shown || found?.text === shown) {
+      this.#found = found;
+      session.set(base, this.name);
+    }
     if (this.#isMine) this.#begin();
     if (this.#found?.isLeft) local.remove(this.#found.name); // else a copy may show it
     navigator.locks?.request(this.name, () => new Promise(() => {})).catch(() => {});
@@ -114,15 +119,18 @@ class Draft {
     this.#write();
   }
 
+  /** False if the browser stores no draft. */
   storeFiles(files) {
     this.#files = files;
-    this.#write();
+    return this.#write();
   }
 
   #write(isLeft = false) {
     const [text, files] = [this.#text, this.#files];
     const draft = { text, files, choices: this.#choices, at: Date.now(), isLeft };
-    local.set(this.name, hasContent(draft) || this.#isUnusual ? JSON.stringify(draft) : "");
+    const isEmpty = !hasContent(draft) && !this.#isUnusual;
+    if (!isEmpty) session.set(this.#base, this.name);
+    return local.set(this.name, isEmpty ? "" : JSON.stringify(draft));
   }
 
   /** Not where a sign-out has deleted it meanwhile. */

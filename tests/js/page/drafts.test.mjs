@@ -31,10 +31,10 @@ beforeEach(() => {
 });
 
 /** The draft of a page of this tab, which is the storage of its session. */
-function open(tab, { user = "1", conversation = "" } = {}) {
+function open(tab, { user = "1", conversation = "", shown = "" } = {}) {
   globalThis.sessionStorage = tab;
   leaving = [];
-  const draft = draftOf(user, conversation);
+  const draft = draftOf(user, conversation, shown);
   const leave = leaving;
   return { draft, leave: () => leave.forEach((act) => act()) };
 }
@@ -277,4 +277,44 @@ test("a draft with files alone is found again, by its author only", () => {
   leave();
   assert.deepEqual(open(tab, { user: "2" }).draft.files, []);
   assert.deepEqual(open(tab).draft.files, [{ stored: "1:a", name: "a.txt" }]);
+});
+
+test("a page that opens with a text of its own leaves the draft of another message", () => {
+  const [tab, next] = [storage(), storage()];
+  const { draft, leave } = open(tab);
+  draft.store("Secret plan", { temporary: "on" });
+  draft.storeFiles([{ stored: "1:a", name: "a.txt" }]);
+  leave();
+  for (const each of [tab, next]) {
+    const page = open(each, { shown: "Summarise this" });
+    assert.deepEqual([page.draft.read(), page.draft.files, page.draft.choices], ["", [], undefined]);
+    page.draft.storeFiles([]); // as the page does that opens
+    page.leave();
+  }
+  const prompt = open(next, { shown: "Summarise this" });
+  prompt.draft.store("Summarise that");
+  prompt.leave();
+  const { draft: own } = open(tab);
+  assert.deepEqual([own.read(), own.files.length, own.choices], ["Secret plan", 1, { temporary: "on" }]);
+});
+
+test("a page that gives back a refused message goes on with its draft", () => {
+  const tab = storage();
+  const { draft, leave } = open(tab);
+  draft.store("Text");
+  leave();
+  const again = open(tab, { shown: "Text" });
+  assert.equal(again.draft.read(), "Text");
+  again.draft.store("");
+  again.leave();
+  assert.deepEqual(Object.keys(localStorage), []);
+});
+
+test("a draft says whether the browser has stored its files", () => {
+  const { draft } = open(storage());
+  assert.equal(draft.storeFiles([FILE]), true);
+  localStorage.setItem = () => {
+    throw new Error("full");
+  };
+  assert.equal(draft.storeFiles([FILE]), false);
 });

@@ -50,6 +50,10 @@ def test_files_and_choices_of_a_new_chat_outlive_a_reload(
     make += " import User; f = Folder(owner=User.objects.get(username='admin'));"
     make += " f.name = 'Work'; f.save(); print(f.pk)"
     folder = server.manage("shell", "-v0", "-c", make).strip()
+    make = "from conversations.models import SavedPrompt; from django.contrib.auth"
+    make += ".models import User; p = SavedPrompt(owner=User.objects.get(username="
+    make += "'admin'), name='sum', text='Summarise this'); p.save(); print(p.pk)"
+    prompt = server.manage("shell", "-v0", "-c", make).strip()
     context = browser.new_context(base_url=server.url)
     page = context.new_page()
     sign_in(page, "admin")
@@ -75,6 +79,12 @@ def test_files_and_choices_of_a_new_chat_outlive_a_reload(
     page.get_by_role("button", name="Remove dot.png").click()
     expect_stored(page, 1)
     page.reload()
+    expect(names).to_have_text(["plan.txt"])
+    page.goto(f"/settings/prompts/{prompt}/use/")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Summarise this")
+    expect(page.locator("#composer[data-scripted]")).to_be_visible()
+    expect(names).to_have_count(0)
+    page.goto(f"/?folder={folder}")
     expect(names).to_have_text(["plan.txt"])
 
     context.clear_cookies()  # the session is over without a sign-out
