@@ -116,11 +116,25 @@ class OneFullNameField(forms.ModelChoiceField):
         return str(obj.full_name)
 
 
+class _ShownField(forms.BoundField):
+    """Repeats beside an error what the first page has shown, of dates too: Django would
+    put what was entered there, which then counts as unchanged."""
+
+    def as_hidden(self, attrs: Any = None, **kwargs: Any) -> Any:
+        if not (kwargs.get("only_initial") and self.form.is_bound):
+            return super().as_hidden(attrs, **kwargs)
+        widget, name = self.field.hidden_widget(), self.html_initial_name
+        shown = widget.value_from_datadict(self.form.data, self.form.files, name)
+        attrs = {"id": self.html_initial_id, **(attrs or {})}
+        return widget.render(name, shown, attrs, self.form.renderer)
+
+
 class SwitchesForm(forms.ModelForm):
     """Changes a switch only if it differs from what its page has shown, so that an old
     page does not take back what Parley or others have set since."""
 
-    switches = ("enabled", "state", "rest_until", "drains_at")
+    bound_field_class = _ShownField
+    switches = ("enabled", "is_default", "state", "weight", "rest_until", "drains_at")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

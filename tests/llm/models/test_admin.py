@@ -232,7 +232,8 @@ def fields_of(response) -> dict:
         for bound in each:
             sent[bound.html_name] = bound.value()
             if bound.field.show_hidden_initial:
-                sent[bound.html_initial_name] = bound.value()
+                shown = bound.value()
+                sent[bound.html_initial_name] = "False" if shown is False else shown
     return {
         name: value
         for name, value in sent.items()
@@ -271,6 +272,52 @@ def test_an_older_page_enables_nothing_that_was_switched_off_meanwhile(
     row.refresh_from_db()
     assert (row.name, row.enabled) == ("renamed", False)
     assert not provider.models.get().enabled or name == "provider"
+
+
+def test_a_page_with_an_error_keeps_the_dates_that_were_entered(
+    admin_client: Client, provider: Provider
+):
+    key = provider.keys.get()
+    key.rest_until = timezone.now() + timedelta(hours=1)
+    key.save()
+    url = page("apikey_change", key.pk)
+    hidden = re.compile(r'type="hidden" name="(initial-[^"]+)"(?: value="([^"]*)")?')
+    entered = {"provider": provider.pk, "label": "b", "state": "active", "secret": ""}
+    entered |= {"drains_at_0": "2031-02-03", "drains_at_1": "04:05:06"}
+    entered |= {"rest_until_0": "", "rest_until_1": ""}
+    shown = admin_client.get(url).text
+    for weight, status in (("none", 200), ("2", 302)):
+        form = entered | {"weight": weight} | dict(hidden.findall(shown))
+        assert "initial-drains_at_0" in form
+        done = admin_client.post(url, form)
+        assert done.status_code == status
+        shown = done.text
+    key.refresh_from_db()
+    assert key.drains_at is not None
+    assert (key.drains_at.year, key.rest_until, key.weight) == (2031, None, 2)
+
+
+def test_an_older_page_takes_no_default_model_and_no_weight_back(
+    admin_client: Client, provider: Provider
+):
+    first = provider.models.get()
+    first.is_default = True
+    first.save()
+    second = provider.models.create(name="llama-4")
+    url = page("provider_change", provider.pk)
+    older = fields_of(admin_client.get(url))
+    second.is_default = True
+    second.save()
+    provider.keys.update(weight=7)
+    done = admin_client.post(url, older | {"name": "Renamed"})
+    assert done.status_code == 302, done.context["errors"]
+    assert LanguageModel.objects.get(is_default=True) == second
+    assert provider.keys.get().weight == 7
+    newer = fields_of(admin_client.get(url))
+    number = 0 if newer["models-0-id"] == first.pk else 1
+    newer[f"models-{number}-is_default"] = "on"
+    assert admin_client.post(url, newer).status_code == 302
+    assert LanguageModel.objects.get(is_default=True) == first
 
 
 def test_a_key_with_a_space_is_refused_and_one_around_it_is_not(
