@@ -20,13 +20,21 @@ _SHORTEST = 8  # bytes; fewer may be anything
 _NULS = 0.3  # share of the bytes of one half, in UTF-16 of European languages
 #: Two bytes of GB 2312: signs, and the frequent characters.
 _CHINESE = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")
+#: Bytes that are not ASCII, without two that belong to a word of Latin letters.
+_RUNS = re.compile(
+    rb"(?<![A-Za-z\x80-\xff])[\x80-\xff]{2}(?![A-Za-z\x80-\xff])|[\x80-\xff]{3,}"
+)
+_SHORTEST_RUN = 4  # bytes; Chinese has words of two characters, and no spaces
 _ASCII = bytes(range(128))
 _CHINESE_SHARE = 0.8  # of the bytes that are not ASCII
+_UTF8_SHARE = 0.75  # of the characters that are not ASCII; other encodings have few
+_REPLACED = "\ufffd"
 
 
 def decode_text(data: bytes, charset: str = "") -> str | None:
     """`data` as text: by `charset` if that is a known one, as UTF-8, or by how the
-    bytes look. None for what has NUL bytes in no order of an encoding."""
+    bytes look. A few bad bytes in UTF-8 are replaced. None for what has NUL bytes in
+    no order of an encoding."""
     for name in (charset, "utf-8"):
         if _CHARSET.fullmatch(name):
             try:
@@ -37,6 +45,8 @@ def decode_text(data: bytes, charset: str = "") -> str | None:
         return data.decode("utf-16", errors="replace")
     if b"\0" in data:
         return _decode_unmarked(data)
+    if (text := _decode_damaged(data)) is not None:
+        return text
     return data.decode(_single_or_double(data), errors="replace")
 
 
@@ -56,12 +66,26 @@ def _decode_unmarked(data: bytes) -> str | None:
         return None
 
 
+def _decode_damaged(data: bytes) -> str | None:
+    """UTF-8 with a few bad bytes: a log that is cut inside a character, a field of a
+    fixed width."""
+    text = data.decode(errors="replace")
+    foreign = len(text) - len(text.encode("ascii", "ignore"))
+    good = foreign - text.count(_REPLACED)
+    return text if good and good >= foreign * _UTF8_SHARE else None
+
+
 def _single_or_double(data: bytes) -> str:
     """GB 18030 where nearly all that is not ASCII is frequent Chinese; else the
     encoding of Western European systems."""
     sample = data[:_SAMPLE]
     foreign = len(sample.translate(None, _ASCII))
-    if 2 * len(_CHINESE.findall(sample)) < foreign * _CHINESE_SHARE:
+    runs: list[bytes] = _RUNS.findall(sample)
+    frequent = sum(2 * len(_CHINESE.findall(run)) for run in runs)
+    if (
+        max(map(len, runs), default=0) < _SHORTEST_RUN
+        or frequent < foreign * _CHINESE_SHARE
+    ):
         return "cp1252"
     try:
         data.decode("gb18030")

@@ -48,6 +48,10 @@ def test_the_kind_of_a_file_comes_from_its_bytes(data: bytes, kind: str | None):
         ("¿Qué año? Mañana", "cp1252"),
         ("caf\xe9", "cp1252"),
         ("Grüße", "cp1252"),
+        ("DESCRIÇÃO;SITUAÇÃO;OBSERVAÇÕES\nMAÇÃ;SÃO PAULO;", "cp1252"),
+        ("GRÖßE", "cp1252"),
+        ("“MANHÔ;SITUAÇÃO", "cp1252"),
+        ("使用Python编程，A类和B类\n", "gb18030"),
         ("姓名,城市,金额\r\n王小明,北京,12.50\r\n", "gb18030"),
         ("一、会议纪要（草案）：请各位同事审阅。", "gb18030"),
         ("Name;Straße\r\nZoë;Mühle", "utf-16-le"),
@@ -58,6 +62,20 @@ def test_files_of_offices_are_text_in_the_encoding_of_their_system(
     text: str, encoding: str
 ):
     data = text.encode(encoding)
+    assert content_type_of(data) == TEXT
+    assert decode_text(data) == text
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("Müller … Köln".encode() + b"\xff", "Müller … Köln\ufffd"),
+        ("北京的中文日志".encode()[:-1], "北京的中文日\ufffd"),
+        ("北京的中文日志".encode()[1:], "\ufffd\ufffd京的中文日志"),
+        ("Zoë Größe Mühle €".encode() + b" caf\xe9 ", "Zoë Größe Mühle € caf\ufffd "),
+    ],
+)
+def test_utf_8_with_a_few_bad_bytes_stays_utf_8(data: bytes, text: str):
     assert content_type_of(data) == TEXT
     assert decode_text(data) == text
 
