@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from llm.errors import BadResponse, CutOff
-from llm.wire.classify_errors import classify_error, is_error_list
+from llm.wire.classify_errors import classify_error
 from llm.wire.codecs.anthropic.blocks import usage_of
 from llm.wire.codecs.anthropic.content_decoder import ContentDecoder
+from llm.wire.codecs.event_json import parse_event_object
 from llm.wire.deltas import (
     NATURAL_ENDS,
     CloseDelta,
@@ -66,7 +67,7 @@ class AnthropicDecoder:
         """Raises LLMError for an error inside the stream."""
         if self._ended or event.data.startswith(b"[DONE]"):
             return ()  # routers end with a line that is not part of this format
-        data = _json(event)
+        data = parse_event_object(event)
         type = data.get("type")
         if type == "content_block_delta":
             delta = data["delta"]
@@ -185,17 +186,3 @@ class AnthropicDecoder:
 
     def _reason(self) -> FinishReason:
         return _FINISH.get(self._stop or "", "stop")
-
-
-def _json(event: ServerSentEvent) -> dict[str, Any]:
-    try:
-        data = event.json()
-    except ValueError as exc:
-        if event.event == "error":
-            raise classify_error(event.data.decode(errors="replace")) from exc
-        raise BadResponse(detail="The event is not JSON.") from exc
-    if not isinstance(data, dict):
-        if is_error_list(data):
-            raise classify_error(data)
-        raise BadResponse(detail="The event is not a JSON object.")
-    return data

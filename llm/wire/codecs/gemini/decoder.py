@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from llm.errors import BadResponse, CutOff, LLMError
 from llm.wire.classify_errors import classify_error
+from llm.wire.codecs.event_json import parse_event
 from llm.wire.codecs.gemini.hosted_results import (
     Receipts,
     citations,
@@ -139,7 +140,7 @@ class GeminiDecoder:
     def feed(self, event: ServerSentEvent) -> Iterator[Delta]:
         if event.data == b"[DONE]":  # not Google's, but some gateways add it
             return
-        yield from self.decode_chunks(_json(event))
+        yield from self.decode_chunks(parse_event(event))
 
     def decode_chunks(self, data: Any) -> Iterator[Delta]:
         """Decode one chunk, a complete answer, or a list of chunks (without
@@ -439,13 +440,6 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
         raw=usage,
         tier=name_tier(usage.get("serviceTier")) or name_tier(usage.get("trafficType")),
     )
-
-
-def _json(event: ServerSentEvent) -> Any:
-    try:
-        return event.json()
-    except ValueError as exc:
-        raise BadResponse(detail="The event is not JSON.") from exc
 
 
 def _error_of(data: dict[str, Any]) -> LLMError:

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from llm.errors import BadResponse, CutOff, LLMError, ProviderDown
-from llm.wire.classify_errors import classify_error, is_error_list
+from llm.wire.classify_errors import classify_error
+from llm.wire.codecs.event_json import parse_event_object
 from llm.wire.codecs.openai_responses.item_content import (
     call_rest,
     citation_of,
@@ -67,7 +68,7 @@ class ResponsesDecoder:
     def feed(self, event: ServerSentEvent) -> list[Delta] | Iterator[Delta]:
         if self._ended or event.data == b"[DONE]":
             return []
-        data = _json(event)
+        data = parse_event_object(event)
         type = data.get("type")
         if type == "response.output_text.delta":  # the usual delta, without detours
             items = self._items
@@ -90,7 +91,7 @@ class ResponsesDecoder:
 
     def answer(self, body: bytes) -> Iterator[Delta]:
         """Decode a response that was not streamed."""
-        response = _json(ServerSentEvent(body))
+        response = parse_event_object(ServerSentEvent(body))
         failed = response.get("status") == "failed"
         if not failed and (response.get("error") or "output" not in response):
             raise _error_of(response)
@@ -310,18 +311,6 @@ class ResponsesDecoder:
                 return FinishDelta("tool_calls" if calls else "stop", "completed")
             case status:  # queued, in_progress: it continues in the background
                 return FinishDelta("stop", str(status))
-
-
-def _json(event: ServerSentEvent) -> dict[str, Any]:
-    try:
-        data = event.json()
-    except ValueError as exc:
-        raise BadResponse(detail="The event is not JSON.") from exc
-    if not isinstance(data, dict):
-        if is_error_list(data):
-            raise classify_error(data)
-        raise BadResponse(detail="The event is not a JSON object.")
-    return data
 
 
 def _error_of(data: dict[str, Any]) -> LLMError:
