@@ -22,7 +22,7 @@ class ConversationsConfig(AppConfig):
         from conversations.access.audited_rows import watch_rows
         from conversations.access.sessions import end_temporary_chats, forget_session
         from conversations.checks import check_context_sources
-        from conversations.models import access_token
+        from conversations.models import access_token, tool_call
         from conversations.models.webhooks import endpoint
         from conversations.turns.attachments import delete_file, delete_folder_file
 
@@ -36,6 +36,9 @@ class ConversationsConfig(AppConfig):
         pre_delete.connect(access_token.note_limited_tokens, sender="llm.LanguageModel")
         post_delete.connect(
             access_token.revoke_unlimited_tokens, sender="llm.LanguageModel"
+        )
+        pre_delete.connect(
+            tool_call.stop_turns_of_token, sender="conversations.AccessToken"
         )
         pre_delete.connect(endpoint.remove_user, sender=settings.AUTH_USER_MODEL)
         pre_delete.connect(endpoint.remove_group, sender="auth.Group")

@@ -144,11 +144,13 @@ def _user(context: Context) -> int:
 
 def _limit_of(context: Context) -> ConversationLimit | None:
     """The conversations to which the program is limited whose request makes the
-    call."""
+    call. Raises ToolError if its token was deleted: nothing tells of a limit then."""
     if context.access_token_id is None:
         return None
     token = AccessToken.objects.filter(pk=context.access_token_id).first()
-    return token.conversation_limit if token else None
+    if token is None:
+        raise ToolError("the access token of this program was deleted.")
+    return token.conversation_limit
 
 
 def _user_of_memories(context: Context) -> int:

@@ -9,6 +9,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from conversations.models.access_token import AccessToken
 from conversations.models.turn import Turn
 
 
@@ -216,3 +217,17 @@ class ToolCall(models.Model):
         if self.state != self.State.EXECUTING or self.started_at is None:
             return None
         return (timezone.now() - self.started_at).total_seconds()
+
+
+def stop_turns_of_token(sender: Any, instance: AccessToken, **_: Any) -> None:
+    """A receiver of `pre_delete`: without the token its turns, and those that results
+    of its background tools open, would run as its user's own, with no limit."""
+    turns = Turn.objects.filter(access_token=instance)
+    calls = ToolCall.objects.filter(turn__access_token=instance)
+    undelivered = calls.filter(blocking=False, delivered_in=None).values("turn")
+    unfinished = models.Q(status__in=Turn.UNFINISHED)
+    going_on = turns.filter(unfinished | models.Q(pk__in=undelivered))
+    roots = {cause or pk for pk, cause in going_on.values_list("pk", "caused_by")}
+    Turn.objects.filter(pk__in=roots).update(halted_by=Turn.HaltedBy.PERSON)
+    turns.not_finished().update(cancel_requested=True)
+    calls.in_background().update(cancel_requested=True)

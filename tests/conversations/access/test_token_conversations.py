@@ -355,6 +355,30 @@ def test_its_tools_read_none_of_the_others(
             use()
 
 
+def test_a_deleted_token_lifts_no_limit(ada: User, open_chat: Chat, secret_chat: Chat):
+    token, _ = issue(ada, open_chat)
+    rows = {
+        status: open_chat.row.open_turn([user_message("x")], access_token=token).turn
+        for status in ("queued", "waiting", "completed", "failed")
+    }
+    for status, turn in rows.items():
+        Turn.objects.filter(pk=turn.pk).update(status=status)
+    call = ToolCall.objects.create(
+        turn=rows["completed"], call_id="b1", blocking=False, state="executing"
+    )
+    program = Context(user_id=ada.pk, access_token_id=token.pk)
+    token.delete()
+    for use in (own_tools.get_history, own_tools.recall):
+        with pytest.raises(ToolError):
+            use(program)
+    stopped = Turn.objects.filter(cancel_requested=True)
+    assert {*stopped} == {rows["queued"], rows["waiting"]}
+    halted = Turn.objects.filter(halted_by=Turn.HaltedBy.PERSON)
+    assert {*halted} == {rows["queued"], rows["waiting"], rows["completed"]}
+    call.refresh_from_db()
+    assert call.cancel_requested
+
+
 # SCIM
 
 
