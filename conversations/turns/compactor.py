@@ -26,6 +26,7 @@ from conversations.turns.history import (
     estimate_tokens,
 )
 from conversations.turns.summary_requests import (
+    end_at_sentence,
     instructions,
     part_prompt,
     shorten,
@@ -44,6 +45,8 @@ from tools.loop.task import Record
 MAX_SUMMARY_SIZE = 1_000_000  # bytes of an answer, its reasoning included
 MAX_WORDS, MIN_WORDS = 1500, 100  # of a summary
 _WORDS_A_TOKEN = 0.5  # on the safe side
+_WORDS_OF_LIMIT = 0.4  # a model takes up what it may write
+_LEAST_EFFORTS = ("low", "minimal", "none")
 _SUMMARY_SHARE = 0.1  # of the room for prompts
 _PART_SHARE = 0.7  # of the room, or of a conversation that was refused
 _HALVINGS = 2  # of the parts, if the model refuses them too
@@ -124,20 +127,21 @@ class WindowCompactor:
 
     async def _call(self, prompt: str, record: Record) -> str:
         tokens = int(self.room * _SUMMARY_SHARE) if self.room else MAX_WORDS * 2
-        words = max(MIN_WORDS, min(MAX_WORDS, int(tokens * _WORDS_A_TOKEN)))
-        request = self.build(
-            Request(
-                model="", items=[user_message(prompt)], instructions=instructions(words)
-            )
-        )
+        request = self.build(Request(model="", items=[user_message(prompt)]))
+        limit = request.max_output_tokens  # by staff
+        words = _words(tokens, limit)
+        request = replace(request, instructions=instructions(words))
         answer = await self._ask(request, record)
         if not _is_whole(answer) and not self.is_exhausted():
-            # The model may have spent the limit on thoughts.
-            brief = replace(request, reasoning={"effort": "low"})
-            answer = await self._ask(brief, record)
+            answer = await self._ask(_shorter(request, words), record)
         text = remove_thought(output_text(answer.output)).strip()
-        if not text or not _is_whole(answer):
+        if limit and answer.finish and answer.finish.reason == "length":
+            # Without any, the conversation would end at the room of the model.
+            text = end_at_sentence(text)
+        elif not _is_whole(answer):
             # Half a summary would be all that the model knows from now on.
+            text = ""
+        if not text:
             raise BadResponse("The model returned no summary.")
         # A model that ignores the limit must not fill the room with its summary.
         return shorten(text, max(tokens, 2 * MIN_WORDS) * 2 * BYTES_A_TOKEN)
@@ -159,6 +163,22 @@ class WindowCompactor:
             record.record_model_call(call)
         answer.end_call()
         return answer
+
+
+def _words(tokens: int, limit: int | None) -> int:
+    """Of a summary for which there is room for `tokens`; `limit` is one of the whole
+    answer."""
+    words = max(MIN_WORDS, min(MAX_WORDS, int(tokens * _WORDS_A_TOKEN)))
+    return min(words, int(limit * _WORDS_OF_LIMIT)) if limit else words
+
+
+def _shorter(request: Request, words: int) -> Request:
+    """The model may have spent its limit on thoughts, or on a language that takes many
+    tokens."""
+    effort = (request.reasoning or {}).get("effort")
+    if effort not in _LEAST_EFFORTS:
+        request = replace(request, reasoning={"effort": "low"})
+    return replace(request, instructions=instructions(words // 2))
 
 
 def _is_whole(answer: ResponseBuilder) -> bool:

@@ -6,6 +6,7 @@ proofs and no images, and may be cut where it is longer than the model can read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ MAX_PARTS = 8  # model calls of one summary
 #: Bytes of one item's text; the first that makes everything fit into the parts.
 _ITEM_SIZES = (20_000, 4_000, 1_000, 250)
 _MIN_PART = 2_000  # bytes
+_SENTENCE_END = re.compile(r"[.!?…](?=\s|$)|[。！？।]")
+_CUT = "[The summary is cut off here.]"
 
 INSTRUCTIONS = (
     "You summarise the earlier part of a conversation between a user and an assistant."
@@ -72,6 +75,13 @@ def shorten(text: str, size: int) -> str:
         + f" [… {left} bytes left out …] "
         + tail.decode(errors="ignore")
     )
+
+
+def end_at_sentence(text: str) -> str:
+    """A text that was cut, up to its last whole sentence and with a mark; "" without
+    one."""
+    ends = list(_SENTENCE_END.finditer(text))
+    return f"{text[: ends[-1].end()]} {_CUT}" if ends else ""
 
 
 def _group(lines: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -279,6 +279,25 @@ async def test_a_summary_is_written_again_with_less_thought_and_without_it(chat,
     assert item["summary"] == [{"type": "summary_text", "text": "They spoke of tea."}]
 
 
+async def test_a_summary_fits_the_limit_that_staff_have_set(chat, say):
+    chat.language_model.max_output_tokens = 300
+    chat.language_model.context_window = WINDOW + 300
+    chat.language_model.options = {"reasoning": {"effort": "none"}}
+    await chat.language_model.asave()
+    cut = [TextDelta(0, "They spoke of tea. Then of"), FinishDelta("length")]
+    script = say(cut, cut, DONE)
+    turn, _ = await answer(chat, text="4: " + LONG)
+    assert turn.status == Turn.Status.COMPLETED
+    first, second, _ = script.requests
+    assert "at most 120 words" in first.instructions
+    assert "at most 60 words" in second.instructions
+    assert second.reasoning == {"effort": "none"}
+    [item] = await compactions(chat)
+    assert item["summary"][0]["text"] == (
+        "They spoke of tea. [The summary is cut off here.]"
+    )
+
+
 async def test_stop_ends_a_turn_while_it_summarises(chat, say):
     script = say([TextDelta(0, "They"), HANG], DONE)
     turn = await submit_turn(chat, "4: " + LONG)
