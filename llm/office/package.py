@@ -84,11 +84,12 @@ class Package:
             raise Unreadable("damaged") from exc
         if len(self._archive.filelist) > MAX_PARTS:
             raise Unreadable("too_large")
+        self._entries = {_key(each.filename): each for each in self._archive.filelist}
         self._left = MAX_UNPACKED
         self._elements = _Elements()
 
     def __contains__(self, path: str) -> bool:
-        return path in self._archive.NameToInfo
+        return _key(path) in self._entries
 
     def read(self, path: str, reader: Reader) -> None:
         """Give the elements of a part to the reader. What the reader raises ends it."""
@@ -115,7 +116,7 @@ class Package:
         return reader.found
 
     def _feed(self, path: str, parser: expat.XMLParserType) -> None:
-        if (entry := self._archive.NameToInfo.get(path)) is None:
+        if (entry := self._entries.get(_key(path))) is None:
             raise Unreadable("damaged")
         if entry.flag_bits & _ENCRYPTED:
             raise Unreadable("protected")
@@ -229,6 +230,11 @@ class _Relations:
 
     def text(self, text: str) -> None:
         pass
+
+
+def _key(path: str) -> str:
+    """Names of parts are compared without regard to case."""
+    return path.replace("\\", "/").lower()
 
 
 def _refuse_doctype(*_: object) -> None:

@@ -12,10 +12,16 @@ _MAX_BASES = 10  # styles that are based on one another
 _MAX_NESTED = 20  # tables in one another: each level copies the text
 _MAX_ROW = 2_000_000  # characters of a paragraph, or of a row of a table
 _HEADING = re.compile(r"heading (\d)", re.IGNORECASE)
-#: A second version of the same content; positions of tabulators.
-_PASSED_OVER = frozenset({"Fallback", "tabs"})
+#: A second version of the same content; text that was moved away; how Japanese is
+#: pronounced; positions of tabulators.
+_PASSED_OVER = frozenset({"Fallback", "moveFrom", "rt", "tabs"})
+_COUNTS = frozenset(map(str, range(64)))  # of columns of a table, Word's own
+#: Boxes of forms, by their codes in the fonts Wingdings.
+_BOXES = {"FE": "☒", "FD": "☒", "78": "☒", "52": "☑", "A8": "☐", "6F": "☐", "FC": "✓"}
 _NOTE_REFERENCES = frozenset({"endnoteReference", "footnoteReference"})
 _SIGNS = {"br": "\n", "cr": "\n", "noBreakHyphen": "-", "tab": "\t"}
+#: Of a formula, before what they stand for.
+_FRACTION_SIGNS = {"num": "(", "den": "/(", "sup": "^("}
 _TITLES = frozenset({"ctrTitle", "title"})
 #: Fields of a slide that are not its content.
 _FRAME = frozenset({"dt", "ftr", "hdr", "sldImg", "sldNum"})
@@ -84,6 +90,7 @@ class Prose:
         self._paragraphs: list[_Paragraph] = []  # a text box has some inside another
         self._cells: list[list[str]] = []  # open cells of tables, the inmost last
         self._rows: list[list[str]] = []
+        self._columns: dict[int, int] = {}  # that open cells have more, by their depth
         self._is_title = False
         self._is_muted = bool(only)
         self._mark = ""  # before the next paragraph
@@ -105,6 +112,8 @@ class Prose:
             self._cells.append([])
         elif name == "tbl" and not self._cells:
             self._emit("")
+        elif name in ("gridSpan", "gridBefore") and self._rows:
+            self._note_columns(name, attributes.get("val", ""))
         elif name == "ph":
             self._note_field(attributes.get("type", ""))
         elif name in ("footnote", "endnote") and self._numbers_notes:
@@ -120,10 +129,13 @@ class Prose:
             self._in_text = False
         elif name == "p" and self._paragraphs:
             self._end_paragraph(self._paragraphs.pop())
+        elif name in _FRACTION_SIGNS and self._paragraphs:
+            self._paragraphs[-1].pieces.append(")")
         elif name == "tc" and self._cells:
             cell = " ".join(self._cells.pop())
             if self._rows:
                 self._rows[-1].append(" ".join(cell.split()))
+                self._rows[-1] += [""] * self._columns.pop(len(self._cells), 0)
         elif name == "tr" and self._rows:
             row = self._rows.pop()
             self._emit("\t".join(row) if not self._cells else " ".join(row))
@@ -139,6 +151,13 @@ class Prose:
                 raise Unreadable("too_large")
             self._paragraphs[-1].pieces.append(text)
 
+    def _note_columns(self, name: str, value: str) -> None:
+        count = int(value) if value in _COUNTS else 0
+        if name == "gridBefore":
+            self._rows[-1] += [""] * count
+        elif self._cells and count:
+            self._columns[len(self._cells) - 1] = count - 1
+
     def _note_field(self, kind: str) -> None:
         self._is_title = kind in _TITLES
         self._is_muted = kind != self._only if self._only else kind in _FRAME
@@ -149,6 +168,18 @@ class Prose:
         value = attributes.get("val", "")
         if sign := _SIGNS.get(name):
             paragraph.pieces.append(sign)
+        elif name == "sym":
+            code = attributes.get("char", "").upper().removeprefix("F0")
+            is_box = attributes.get("font", "").startswith("Wingdings")
+            paragraph.pieces.append(_BOXES.get(code, "□") if is_box else "□")
+        elif name in _FRACTION_SIGNS:
+            paragraph.pieces.append(_FRACTION_SIGNS[name])
+        elif name == "r":
+            paragraph.was_raised, paragraph.is_raised = paragraph.is_raised, False
+        elif name == "vertAlign" and value == "superscript" and paragraph.pieces:
+            if not paragraph.was_raised:
+                paragraph.pieces.append("^")
+            paragraph.is_raised = True
         elif name == "pStyle":
             paragraph.level = self._styles.level(value)
         elif name == "outlineLvl":
@@ -180,12 +211,13 @@ class Prose:
 
 
 class _Paragraph:
-    __slots__ = ("is_listed", "level", "mark", "pieces")
+    __slots__ = ("is_listed", "is_raised", "level", "mark", "pieces", "was_raised")
 
     def __init__(self, mark: str) -> None:
         self.pieces: list[str] = []
         self.level = 0
         self.is_listed = False
+        self.is_raised = self.was_raised = False  # this run, and the one before
         self.mark = mark
 
 

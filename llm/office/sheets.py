@@ -6,7 +6,9 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import Literal
 
 from llm.office.package import Unreadable
 
@@ -21,7 +23,10 @@ _COLUMN = re.compile(r"[A-Z]{1,3}")
 #: Numbers of formats of dates and times that no workbook declares.
 _DATES = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
 #: What of a declared format is no part of a date: words, escapes, colours, conditions.
-_LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\]]*\]')
+_LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\]]*\]', re.IGNORECASE)
+#: A total of hours, minutes or seconds, which does not end with the day.
+_TOTAL = re.compile(r"\[(h+|m+|s+)\]", re.IGNORECASE)
+_BUILTIN_TOTAL = "46"
 _DATE_LETTER = re.compile(r"[dmyhs]", re.IGNORECASE)
 _FIRST_DAY = datetime(1899, 12, 30)
 _FIRST_DAY_1904 = datetime(1904, 1, 1)
@@ -100,24 +105,26 @@ class _CellText:
         return "".join(self._pieces)
 
 
+Kind = Literal["date", "duration", "number"]
+
+
 class NumberFormats:
-    """Which formats of cells show a number as a date or time."""
+    """As what the formats of cells show a number."""
 
     def __init__(self) -> None:
-        self.are_dates: list[bool] = []
-        self._declared: dict[str, bool] = {}
+        self.kinds: list[Kind] = []
+        self._declared: dict[str, Kind] = {}
         self._in_cells = False
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         number = attributes.get("numFmtId", "")
         if name == "numFmt":
             code = _LITERAL.sub("", attributes.get("formatCode", "")[:_MAX_CODE])
-            self._declared[number] = _DATE_LETTER.search(code) is not None
+            self._declared[number] = _kind_of_code(code)
         elif name == "cellXfs":
             self._in_cells = True
         elif name == "xf" and self._in_cells:
-            is_builtin = number.isdecimal() and int(number) in _DATES
-            self.are_dates.append(self._declared.get(number, is_builtin))
+            self.kinds.append(self._declared.get(number) or _builtin_kind(number))
 
     def end(self, name: str) -> None:
         if name == "cellXfs":
@@ -134,12 +141,12 @@ class Sheet:
         self,
         write: Callable[[str], None],
         strings: Sequence[str],
-        are_dates: Sequence[bool],
+        kinds: Sequence[Kind],
         first_day: datetime,
     ) -> None:
         self._write = write
         self._strings = strings
-        self._are_dates = are_dates
+        self._kinds = kinds
         self._first_day = first_day
         self._row: list[str] = []
         self._cell: Mapping[str, str] = {}
@@ -213,12 +220,34 @@ class Sheet:
         except ValueError:
             return _on_one_line(value)
         style = _index(self._cell.get("s", ""))
-        is_date = style < len(self._are_dates) and self._are_dates[style]
-        if is_date and 0 <= number < _LAST_DAY:
-            return _date(number, self._first_day)
+        kind = self._kinds[style] if style < len(self._kinds) else "number"
+        if kind == "duration" and abs(number) < _LAST_DAY:
+            return _duration(number)
+        if kind == "date" and 0 <= number < _LAST_DAY:
+            with suppress(OverflowError):  # in the last second, or after 1904
+                return _date(number, self._first_day)
         if not math.isfinite(number) or abs(number) >= _EXACT:
             return _on_one_line(value)
         return f"{number:.15g}"
+
+
+def _kind_of_code(code: str) -> Kind:
+    if _TOTAL.search(code):
+        return "duration"
+    return "date" if _DATE_LETTER.search(code) else "number"
+
+
+def _builtin_kind(number: str) -> Kind:
+    if number == _BUILTIN_TOTAL:
+        return "duration"
+    is_date = number.isascii() and number.isdecimal() and _index(number) in _DATES
+    return "date" if is_date else "number"
+
+
+def _duration(days: float) -> str:
+    minutes, seconds = divmod(abs(round(days * 86_400)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{'-' if days < 0 else ''}{hours}:{minutes:02}:{seconds:02}"
 
 
 def _date(number: float, first_day: datetime) -> str:

@@ -74,7 +74,7 @@ def _write_workbook(package: Package, main: str, text: WrittenText) -> None:
     _read_if_there(package, _find(package, main, "styles"), formats)
     relations = package.relations(main)
     make = partial(
-        Sheet, text.write, strings.strings, formats.are_dates, workbook.first_day
+        Sheet, text.write, strings.strings, formats.kinds, workbook.first_day
     )
     for title, part in workbook.sheets:
         found = relations.get(part)

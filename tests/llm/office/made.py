@@ -67,7 +67,8 @@ def paragraph(text: str, properties: str = "") -> str:
 
 def xlsx(sheet: str, strings: str = "", **more: str | bytes) -> bytes:
     """A workbook with the sheets `Costs`, and `Old` which is hidden and empty. Cells of
-    style 1 are dates, those of 2 are amounts, those of 3 have a date of their own."""
+    style 1 are dates, those of 2 are amounts, those of 3 have a date of their own,
+    those of 4 and 5 are totals of hours."""
     book = (
         f'<sheets><sheet name="Costs" sheetId="1" xmlns:r="{_KIND}" r:id="rId1"/>'
         f'<sheet name="Old" sheetId="2" state="hidden" xmlns:r="{_KIND}" r:id="rId2"/>'
@@ -75,10 +76,11 @@ def xlsx(sheet: str, strings: str = "", **more: str | bytes) -> bytes:
     )
     styles = (
         '<numFmts><numFmt numFmtId="164" formatCode="#,##0.00 [$Dollars]"/>'
-        '<numFmt numFmtId="165" formatCode="dd/mm/yyyy hh:mm"/></numFmts>'
+        '<numFmt numFmtId="165" formatCode="dd/mm/yyyy hh:mm"/>'
+        '<numFmt numFmtId="166" formatCode="[Hh]:mm"/></numFmts>'
         '<cellStyleXfs><xf numFmtId="14"/></cellStyleXfs>'
         '<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="164"/>'
-        '<xf numFmtId="165"/></cellXfs>'
+        '<xf numFmtId="165"/><xf numFmtId="46"/><xf numFmtId="166"/></cellXfs>'
     )
     parts: dict[str, str | bytes] = {
         "xl/workbook.xml": _excel("workbook", book),

@@ -72,6 +72,78 @@ def test_a_workbook_has_its_sheets_as_lines_between_tabulators():
     )
 
 
+@pytest.mark.parametrize(
+    ("number", "style", "shown"),
+    [
+        ("1.25", 4, "30:00:00"),
+        ("38.5", 5, "924:00:00"),
+        ("-0.25", 5, "-6:00:00"),
+        ("0.25", 3, "06:00:00"),
+        ("2958465.99999999", 3, "2958465.99999999"),
+    ],
+)
+def test_totals_of_time_are_no_dates(number: str, style: int, shown: str):
+    data = xlsx(f'<row><c s="{style}"><v>{number}</v></c></row>')
+    assert extract_text(data, LIMIT).splitlines()[2] == shown
+
+
+def test_parts_are_found_whatever_the_case_of_their_names():
+    data = xlsx('<row><c t="s"><v>0</v></c></row>', "<si><t>Item</t></si>")
+    with zipfile.ZipFile(BytesIO(data)) as archive:
+        parts = {
+            name.replace("sharedStrings", "SharedStrings"): archive.read(name)
+            for name in archive.namelist()[2:]
+        }
+    assert "Item" in extract_text(package("xl/workbook.xml", parts), LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (
+            "<w:moveFrom>" + paragraph("Moved") + "</w:moveFrom>" + paragraph("Moved"),
+            "Moved",
+        ),
+        (
+            '<w:p><w:r><w:sym w:font="Wingdings" w:char="F0FE"/><w:t> yes </w:t>'
+            '<w:sym w:font="Wingdings" w:char="F0A8"/><w:t> no</w:t></w:r></w:p>',
+            "☒ yes ☐ no",
+        ),
+        (
+            "<w:p><w:r><w:t>Dose </w:t></w:r><w:f><w:num><w:t>1</w:t></w:num><w:den>"
+            "<w:t>2</w:t></w:den></w:f><w:r><w:t> of 10</w:t></w:r><w:r><w:rPr>"
+            '<w:vertAlign w:val="superscript"/></w:rPr><w:t>1</w:t></w:r><w:r><w:rPr>'
+            '<w:vertAlign w:val="superscript"/></w:rPr><w:t>2</w:t></w:r></w:p>',
+            "Dose (1)/(2) of 10^12",
+        ),
+        (
+            "<w:p><w:ruby><w:rt><w:t>reading</w:t></w:rt><w:rubyBase><w:t>base</w:t>"
+            "</w:rubyBase></w:ruby></w:p>",
+            "base",
+        ),
+    ],
+)
+def test_a_document_reads_as_it_looks(body: str, shown: str):
+    assert extract_text(docx(body), LIMIT).strip() == shown
+
+
+def test_cells_over_several_columns_leave_room_for_them():
+    wide = '<w:tc><w:tcPr><w:gridSpan w:val="2"/></w:tcPr>'
+    rows = (
+        "<w:tr><w:tc>"
+        + paragraph("A")
+        + f"</w:tc>{wide}"
+        + paragraph("2024")
+        + "</w:tc>"
+        "<w:tc>" + paragraph("2025") + "</w:tc></w:tr>"
+        '<w:tr><w:trPr><w:gridBefore w:val="3"/></w:trPr><w:tc>'
+        + paragraph("3")
+        + "</w:tc></w:tr>"
+    )
+    text = extract_text(docx(f"<w:tbl>{rows}</w:tbl>" + paragraph("End")), LIMIT)
+    assert "A\t2024\t\t2025\n\t\t\t3\n" in text
+
+
 def test_slides_come_in_their_order_with_titles_and_notes():
     first = shape("title", "Plan") + shape("body", "Buy", "Sell") + shape("ftr", "ACME")
     data = pptx(first, shape("ctrTitle", "End"), notes="Say hello")
