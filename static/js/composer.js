@@ -33,7 +33,7 @@ export class Composer {
     this.#files = new Files({ conversation, url: uploads, draft: this.#draft, complain });
     if (!this.#text.value) this.#restore(this.#draft.read());
     this.#findLost();
-    if (hasSent || !conversation) removeUnnamed(user);
+    if (hasSent || !conversation) removeUnnamed();
     document.addEventListener("change", ({ target }) => {
       if (target.form === this.#form) this.#changed();
     });

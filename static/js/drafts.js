@@ -139,6 +139,13 @@ class Draft {
   }
 }
 
+/** Names of the files of new chats' drafts, of all users: one may never come back. */
+export function namedFiles() {
+  const bases = local.names.map((name) => /^parley:draft:[^:]+:new/.exec(name)?.[0]);
+  const drafts = bases.flatMap((base) => (base ? draftsOf(base, LIFE) : []));
+  return new Set(drafts.flatMap(({ files }) => files ?? []).map(({ stored }) => stored));
+}
+
 /** All drafts with this base; deletes those that are older than `life`. */
 function draftsOf(base, life) {
   const found = [];

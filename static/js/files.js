@@ -32,6 +32,7 @@ export function sizeInWords(size) {
 
 export class Files {
   #entries = [];
+  #unread = []; // what the draft names, but the browser cannot read now
   #list = $("#attached");
   #form = $("#composer");
   #input = $("#file");
@@ -39,6 +40,7 @@ export class Files {
   #url;
   #isNew;
   #draft;
+  #isInDraft = false; // what the list shows is stored in the draft
   #complain;
   #waiting = null; // what to do when all are there
   #pastes = 0; // texts that became files
@@ -135,7 +137,7 @@ export class Files {
     }
     for (const entry of added) isPicture(entry.file) ? this.#fit(entry) : this.#upload(entry);
     this.#changed();
-    for (const entry of added) if (!entry.isFitting) storeFileOf(entry);
+    for (const entry of added) if (!entry.isFitting) this.#storeFileOf(entry);
   }
 
   #nameStored() {
@@ -155,7 +157,7 @@ export class Files {
     if (problem) return this.#failed(entry, problem);
     this.#upload(entry);
     this.#changed();
-    storeFileOf(entry);
+    this.#storeFileOf(entry);
   }
 
   #problem(file) {
@@ -236,8 +238,8 @@ export class Files {
     entry.request = null;
     this.stopWaiting(); // the message is not sent without it
     this.#drop(entry);
-    const isNamed = problem.includes("%(name)s") || problem.includes("“");
-    this.#complain(isNamed ? interpolate(problem, { name }) : `“${name}” ${problem}`);
+    const words = interpolate(problem, { name });
+    this.#complain(words.includes(name) ? words : `“${name}” ${words}`);
   }
 
   #remove(entry) {
@@ -273,7 +275,13 @@ export class Files {
 
   #store() {
     if (!this.#url && !this.#isNew) return;
-    this.#draft.storeFiles(this.#entries.map(noteOf).filter(Boolean));
+    const notes = this.#entries.map(noteOf).filter(Boolean);
+    this.#isInDraft = this.#draft.storeFiles([...this.#unread, ...notes]);
+  }
+
+  /** The draft must name the file by now: what no draft names is removed. */
+  #storeFileOf({ stored, file }) {
+    if (stored && this.#isInDraft) storeFile(stored, file);
   }
 
   /** Shows files that were uploaded or stored earlier. */
@@ -287,12 +295,19 @@ export class Files {
   /** Takes a file out of what the browser has stored; the message waits for it. */
   async #load(entry) {
     entry.isAwaited = true;
-    entry.file = (await storedFile(entry.stored)) ?? null;
+    const file = await storedFile(entry.stored).catch(() => null);
     entry.isAwaited = false;
     if (!this.#entries.includes(entry)) return; // removed meanwhile
-    if (!entry.file) return this.#failed(entry, gettext("“%(name)s” is no longer there. Choose it again."));
+    if (file === null) return this.#leaveInDraft(entry);
+    if (!file) return this.#failed(entry, gettext("“%(name)s” is no longer there. Choose it again."));
+    entry.file = file;
     this.#picture(entry);
     this.#changed();
+  }
+
+  #leaveInDraft(entry) {
+    this.#unread.push(noteOf(entry));
+    this.#failed(entry, gettext("“%(name)s” cannot be read now. Reload the page to try again."));
   }
 
   // Choosing, pasting and dropping files
@@ -342,11 +357,6 @@ function takeOlder(conversation) {
   const found = local.get(OLDER + conversation);
   local.remove(OLDER + conversation);
   return JSON.parse(found ?? "[]");
-}
-
-/** A draft must name the file by now: what no draft names is removed. */
-function storeFileOf({ stored, file }) {
-  if (stored) storeFile(stored, file);
 }
 
 /** What a draft names of a file; undefined before it is there. */

@@ -3,53 +3,51 @@
 // a file is there until the page is left.
 
 import { newKey } from "./dom.js";
-import { local } from "./stored.js";
+import { namedFiles } from "./drafts.js";
 
 const DATABASE = "parley";
 const FILES = "files"; // by name, which begins with the user
+const READING = 5000; // milliseconds, after which a reading that has not ended fails
 
 /** A name for a file, to be written into a draft before the file is stored. */
 export const nameFor = (user) => `${user}:${newKey()}`;
 
 export const storeFile = (name, file) => attempt("readwrite", (files) => files.put(file, name));
 
-/** Undefined where nothing is stored. */
-export const storedFile = (name) => attempt("readonly", (files) => files.get(name));
+/** Undefined where nothing is stored; rejects if the browser fails to read it twice. */
+export const storedFile = (name) => read(name).catch(() => read(name));
 
 export const removeFile = (name) => attempt("readwrite", (files) => files.delete(name));
 
 /** Removes the files of a user who signs out. */
 export const removeFilesOf = (user) => attempt("readwrite", (files) => files.delete(of(user)));
 
-export const hasFiles = (user) => draftsOf(user).includes('"stored":');
-
-/** Removes what no draft names any more: it was sent, or its draft is too old. */
-export async function removeUnnamed(user) {
-  const names = (await attempt("readonly", (files) => files.getAllKeys(of(user)))) ?? [];
-  const drafts = draftsOf(user);
-  for (const name of names) if (!drafts.includes(name)) removeFile(name);
-}
-
-function draftsOf(user) {
-  const names = local.names.filter((name) => name.startsWith(`parley:draft:${user}:`));
-  return names.map((name) => local.get(name)).join();
+/** Removes what no draft of any user names: it was sent, or its draft is too old. */
+export async function removeUnnamed() {
+  const names = (await attempt("readonly", (files) => files.getAllKeys())) ?? [];
+  const named = namedFiles();
+  for (const name of names) if (!named.has(name)) removeFile(name);
 }
 
 const of = (user) => IDBKeyRange.bound(`${user}:`, `${user}:\uffff`);
 
-/** Resolves to what `act` has found when the browser has written all, or to undefined. */
-async function attempt(mode, act) {
-  try {
-    const database = await opened();
-    return await new Promise((resolve, reject) => {
-      const transaction = database.transaction(FILES, mode);
-      const request = act(transaction.objectStore(FILES));
-      transaction.oncomplete = () => resolve(request.result);
-      transaction.onabort = () => reject(transaction.error);
-    }).finally(() => database.close());
-  } catch {
-    return undefined;
-  }
+function read(name) {
+  const isLate = new Promise((_, reject) => setTimeout(reject, READING));
+  return Promise.race([transact("readonly", (files) => files.get(name)), isLate]);
+}
+
+/** As `transact`, but undefined if the browser cannot. */
+const attempt = (mode, act) => transact(mode, act).catch(() => undefined);
+
+/** Resolves to what `act` has found when the browser has written all. */
+async function transact(mode, act) {
+  const database = await opened();
+  return new Promise((resolve, reject) => {
+    const transaction = database.transaction(FILES, mode);
+    const request = act(transaction.objectStore(FILES));
+    transaction.oncomplete = () => resolve(request.result);
+    transaction.onabort = () => reject(transaction.error);
+  }).finally(() => database.close());
 }
 
 function opened() {

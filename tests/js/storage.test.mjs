@@ -23,9 +23,25 @@ test("nobody is remembered, and nothing fails, without storage", () => {
   forgetWritten("1");
 });
 
-test("people sign out without storage", () => {
+test("people sign out without storage", async () => {
+  let count = 0;
+  globalThis.HTMLFormElement = { prototype: { submit: () => (count += 1) } };
   forgetOnSignOut("1");
-  onSubmit({ target: { getAttribute: () => "/logout/" } });
+  await onSubmit({ preventDefault() {}, target: { getAttribute: () => "/logout/" } });
+  assert.equal(count, 1);
+});
+
+test("people sign out where the browser does not answer", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let count = 0;
+  globalThis.HTMLFormElement = { prototype: { submit: () => (count += 1) } };
+  globalThis.indexedDB = { open: () => ({}) };
+  t.after(() => delete globalThis.indexedDB);
+  const done = onSubmit({ preventDefault() {}, target: { getAttribute: () => "/logout/" } });
+  assert.equal(count, 0);
+  t.mock.timers.tick(2000);
+  await done;
+  assert.equal(count, 1);
 });
 
 test("what is to be stored is not, and what is read is not there", () => {

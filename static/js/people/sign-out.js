@@ -3,7 +3,7 @@
 
 import { isSessionOver, leave, signIn } from "../dom.js";
 import { renewPage, watchForms } from "./cover.js";
-import { hasFiles, removeFilesOf } from "../stored-files.js";
+import { removeFilesOf } from "../stored-files.js";
 import { local, session } from "../stored.js";
 import { LAST_USER, forgetUser, lastUser, rememberUser } from "./waiting.js";
 
@@ -62,11 +62,9 @@ export function forgetOnSignOut(user) {
     const { target } = event;
     // Not its property, which is a field of this name in forms of the admin.
     if (!target.getAttribute("action")?.endsWith("/logout/")) return;
-    const isLater = hasFiles(user);
-    if (isLater) event.preventDefault(); // a page that is left ends what it has begun
+    event.preventDefault(); // a page that is left ends what it has begun
     const forgotten = forgetWritten(user);
     setMark(LEAVING);
-    if (!isLater) return;
     await Promise.race([forgotten, new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
     HTMLFormElement.prototype.submit.call(target);
   });

@@ -5,7 +5,7 @@ import test, { beforeEach } from "node:test";
 import { openPage } from "./page.mjs";
 
 openPage();
-const { draftOf } = await import("../../../static/js/drafts.js");
+const { draftOf, namedFiles } = await import("../../../static/js/drafts.js");
 
 let leaving = [];
 globalThis.addEventListener = (type, act) => type === "pagehide" && leaving.push(act);
@@ -317,4 +317,22 @@ test("a draft says whether the browser has stored its files", () => {
     throw new Error("full");
   };
   assert.equal(draft.storeFiles([FILE]), false);
+});
+
+test("files of all users are named for a month, also where their author stays away", (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
+  assert.deepEqual([...namedFiles()], []);
+  for (const user of ["1", "11"]) {
+    const { draft, leave } = open(storage(), { user });
+    draft.storeFiles([{ stored: `${user}:a`, name: "a.txt" }]);
+    leave();
+  }
+  open(storage()).draft.store("Text");
+  t.mock.timers.tick(29 * 24 * 3600_000);
+  const { draft } = open(storage(), { user: "3" });
+  draft.storeFiles([{ stored: "3:a", name: "a.txt" }]);
+  assert.deepEqual([...namedFiles()].sort(), ["11:a", "1:a", "3:a"]);
+  t.mock.timers.tick(2 * 24 * 3600_000);
+  assert.deepEqual([...namedFiles()], ["3:a"]);
+  assert.deepEqual(Object.keys(localStorage), [draft.name]);
 });

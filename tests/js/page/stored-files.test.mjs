@@ -1,0 +1,114 @@
+// Files of a new chat that the browser has stored, where its database fails or hangs.
+import assert from "node:assert/strict";
+import test, { beforeEach, mock } from "node:test";
+
+import { Element, addTemplate, openPage, slotted } from "./page.mjs";
+
+mock.timers.enable({ apis: ["setTimeout"] }); // of a database that hangs
+const { body } = openPage();
+body.dataset.user = "1";
+body.append(
+  new Element("form", { id: "composer", "data-max-size": "1000", "data-max-count": "5" }),
+  new Element("ul", { id: "attached" }),
+  new Element("input", { id: "file" }),
+  new Element("p", { id: "announcer" }),
+  new Element("textarea", { id: "text" }),
+  slotted("p", { id: "waits-for-files" }, "words", "cancel"),
+);
+addTemplate("file", slotted("li", {}, "name", "size", "remove", "picture", "progress"));
+globalThis.addEventListener = () => {};
+globalThis.localStorage = { getItem: () => null, setItem() {}, removeItem() {} };
+globalThis.IDBKeyRange = { bound: () => null };
+
+let database; // of the browser: its files, and what its next openings come to
+globalThis.indexedDB = {
+  open() {
+    const request = { result: { transaction, close() {} } };
+    const end = database.endings.shift() ?? "onsuccess";
+    queueMicrotask(() => request[end]?.());
+    return request;
+  },
+};
+
+function transaction() {
+  const made = { objectStore: () => ({ get, put }) };
+  const done = (result) => {
+    queueMicrotask(() => made.oncomplete());
+    return { result };
+  };
+  const get = (name) => done(database.files.get(name));
+  const put = (file, name) => done(database.files.set(name, file));
+  return made;
+}
+
+const { Files } = await import("../../../static/js/files.js");
+
+const NOTE = { name: "plan.txt", size: 4, content_type: "text/plain", stored: "1:a" };
+
+beforeEach(() => {
+  document.querySelector("#attached").replaceChildren();
+  database = { files: new Map([["1:a", new File(["text"], "plan.txt")]]), endings: [] };
+});
+
+const settled = () => new Promise((resolve) => setImmediate(resolve));
+
+/** A page with a draft that names the stored file. */
+function open() {
+  const page = { complaints: [], named: [NOTE] };
+  const draft = {
+    files: [NOTE],
+    storeFiles(files) {
+      page.named = files;
+      return !page.isFull;
+    },
+  };
+  page.files = new Files({ conversation: "", draft, complain: (why) => page.complaints.push(why) });
+  return page;
+}
+
+test("a database that fails once is read again", async () => {
+  database.endings = ["onerror"];
+  const { files, complaints, named } = open();
+  await settled();
+  assert.deepEqual([files.isBusy, files.isEmpty, complaints], [false, false, []]);
+  assert.deepEqual(named, [NOTE]);
+});
+
+for (const ending of ["onerror", "never"]) {
+  test(`a file that cannot be read stays in the draft, and nothing waits (${ending})`, async () => {
+    database.endings = [ending, ending];
+    const page = open();
+    for (const _ of database.endings.concat("")) {
+      await settled();
+      mock.timers.tick(60_000);
+    }
+    await settled();
+    assert.deepEqual([page.files.isBusy, page.files.isEmpty], [false, true]);
+    assert.deepEqual(page.complaints, [
+      "“plan.txt” cannot be read now. Reload the page to try again.",
+    ]);
+    page.files.add([new File(["more"], "more.txt")]);
+    assert.deepEqual(page.named.map(({ name }) => name).sort(), ["more.txt", "plan.txt"]);
+  });
+}
+
+test("a file that is gone is no longer in the draft", async () => {
+  database.files.clear();
+  const page = open();
+  await settled();
+  assert.deepEqual(page.complaints, ["“plan.txt” is no longer there. Choose it again."]);
+  assert.deepEqual([page.files.isEmpty, page.named], [true, []]);
+});
+
+test("the browser stores no file that its draft cannot name", async () => {
+  const page = open();
+  await settled();
+  page.isFull = true;
+  page.files.add([new File(["more"], "more.txt")]);
+  await settled();
+  assert.deepEqual([...database.files.keys()], ["1:a"]);
+  page.isFull = false;
+  page.files.add([new File(["third"], "third.txt")]);
+  await settled();
+  assert.equal(database.files.size, 2);
+});
