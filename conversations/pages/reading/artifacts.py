@@ -113,10 +113,10 @@ def versions_of(turn: Turn, artifact: Artifact) -> Sequence[Artifact]:
     )
     newest = rows.order_by("-turn__created_at", "-turn_id", "-position")
     alike = list(_versions_in(newest[:MAX_SCANNED].iterator(_CHUNK), artifact))
+    del alike[MAX_VERSIONS:]
     if not any(each.address == artifact.address for each in alike):
-        alike.append(artifact)  # older than what was searched
-    numbered = [replace(found, version=n) for n, found in enumerate(alike[::-1], 1)]
-    return numbered[-MAX_VERSIONS:]
+        alike[MAX_VERSIONS - 1 :] = [artifact]  # older than the others
+    return [replace(found, version=n) for n, found in enumerate(alike[::-1], 1)]
 
 
 def _versions_in(rows: Iterable[Item], artifact: Artifact) -> Iterator[Artifact]:
@@ -126,7 +126,7 @@ def _versions_in(rows: Iterable[Item], artifact: Artifact) -> Iterator[Artifact]
     count = characters = 0
     for row in rows:
         text = text_of(row.payload)
-        if not _may_have(text, artifact):
+        if len(text) > MAX_PARSED or not _may_have(text, artifact):
             continue
         characters += len(text)
         if characters > MAX_PARSED or count >= MAX_VERSIONS:

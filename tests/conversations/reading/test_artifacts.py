@@ -187,6 +187,35 @@ def test_a_version_is_shown_that_is_older_than_what_is_searched(
     assert url("artifact", turn) in html
 
 
+def test_the_shown_version_is_among_as_many_newer_ones_as_are_listed(
+    web: Client,
+    conversation: Conversation,
+    turn: Turn,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(artifacts, "MAX_VERSIONS", 2)
+    said = [message("assistant", a_document(words)) for words in ("two", "three")]
+    second, third = [a_turn(conversation, "completed", each) for each in said]
+    html = web.get(url("artifact", turn)).content.decode()
+    assert url("artifact", turn) in html
+    assert url("artifact", third, 0) in html
+    assert url("artifact", second, 0) not in html
+
+
+def test_a_message_too_long_to_parse_hides_no_older_version(
+    web: Client,
+    conversation: Conversation,
+    turn: Turn,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    long = message("assistant", a_document("two") + "x" * 1000)
+    a_turn(conversation, "completed", long)
+    third = a_turn(conversation, "completed", message("assistant", a_document("three")))
+    monkeypatch.setattr(artifacts, "MAX_PARSED", 900)
+    html = web.get(url("artifact", third, 0)).content.decode()
+    assert url("artifact", turn) in html
+
+
 def test_a_title_written_with_references_is_the_same(
     web: Client, conversation: Conversation, turn: Turn
 ):
