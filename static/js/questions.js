@@ -75,11 +75,12 @@ async function refresh(place, id) {
 async function fetchCard(place, id) {
   try {
     const response = await fetch(`/questions/${id}/`, { headers: SCRIPT });
-    if (response.status >= 500 || response.status === 429) return FAILED;
-    if (response.redirected || !response.ok) { // to a sign-in, to which others lead
+    if (response.redirected) return ANSWERED; // to a sign-in: the next event asks again
+    if ([403, 404].includes(response.status)) {
       withoutCard.add(id);
       return ANSWERED;
     }
+    if (!response.ok) return FAILED;
     const card = await cardIn(response);
     if (card) put(place, id, card);
     return card ? ANSWERED : STRANGE;

@@ -250,6 +250,16 @@ def test_a_forbidden_audience_is_refused_however_it_is_sent(
     assert program(ada).post(here, form, "application/json").status_code == 400
 
 
+@pytest.mark.parametrize("setting", ["public", "off"])
+def test_the_dialog_can_be_left_also_where_links_are_switched_off(
+    settings: Any, web: Client, conversation: Conversation, setting: str
+):
+    settings.SHARE_LINKS = setting
+    html = web.get(reverse("share", args=[conversation.pk])).content.decode()
+    part = html[html.index("data-dialog-part") :]
+    assert part.count("data-cancel") == 1
+
+
 # Opening one
 
 

@@ -135,6 +135,23 @@ test("a question whose card this user may not see is asked for once", async () =
   assert.equal(count, 2);
 });
 
+test("a card that met a sign-in, or an error that passes, is fetched again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const place = new Element("div");
+  body.append(place);
+  const answers = [SIGN_IN, { ok: false, status: 408 }, { ok: false, status: 404 }];
+  globalThis.fetch = async () => answers.shift();
+  showQuestions(place, { late: "open" });
+  await new Promise(setImmediate);
+  assert.equal(answers.length, 2);
+  showQuestions(place, { late: "open" });
+  await new Promise(setImmediate);
+  assert.equal(answers.length, 1);
+  t.mock.timers.tick(60_000);
+  await new Promise(setImmediate);
+  assert.equal(answers.length, 0);
+});
+
 test("of two artifacts that were clicked the later one is shown, and none once closed", async () => {
   const pane = slotted("aside", { id: "artifact", hidden: "" });
   const content = new Element("div", { "data-artifact-content": "" });
