@@ -126,7 +126,7 @@ def _versions_in(rows: Iterable[Item], artifact: Artifact) -> Iterator[Artifact]
     count = characters = 0
     for row in rows:
         text = text_of(row.payload)
-        if len(text) > MAX_PARSED or not _may_have(text, artifact):
+        if len(text) > MAX_PARSED or not _could_contain_version(text, artifact):
             continue
         characters += len(text)
         if characters > MAX_PARSED or count >= MAX_VERSIONS:
@@ -139,7 +139,7 @@ def _versions_in(rows: Iterable[Item], artifact: Artifact) -> Iterator[Artifact]
         yield from (replace(each, item=number) for each in reversed(same))
 
 
-def _may_have(text: str, artifact: Artifact) -> bool:
+def _could_contain_version(text: str, artifact: Artifact) -> bool:
     """Whether the message may have a version: a block of the kind, and the words of the
     title, which HTML may write with references such as `&#38;`."""
     languages = {found[1] for found in _FENCE.finditer(text)}
