@@ -22,6 +22,7 @@ _NOTE_REFERENCES = frozenset({"endnoteReference", "footnoteReference"})
 _SIGNS = {"br": "\n", "cr": "\n", "noBreakHyphen": "-", "tab": "\t"}
 #: Of a formula, before what they stand for.
 _FRACTION_SIGNS = {"num": "(", "den": "/(", "sup": "^("}
+_PICTURES = frozenset({"graphicFrame", "pic"})  # of slides; charts are the former
 _TITLES = frozenset({"ctrTitle", "title"})
 #: Fields of a slide that are not its content.
 _FRAME = frozenset({"dt", "ftr", "hdr", "sldImg", "sldNum"})
@@ -94,7 +95,12 @@ class Prose:
         self._is_title = False
         self._is_muted = bool(only)
         self._mark = ""  # before the next paragraph
+        self._has_pictures = self._has_text = False
         self._size = 0  # characters that are not written yet
+
+    @property
+    def has_only_pictures(self) -> bool:
+        return self._has_pictures and not self._has_text
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         if self._passed_over or name in _PASSED_OVER:
@@ -112,6 +118,8 @@ class Prose:
             self._cells.append([])
         elif name == "tbl" and not self._cells:
             self._emit("")
+        elif name in _PICTURES:
+            self._has_pictures = True
         elif name in ("gridSpan", "gridBefore") and self._rows:
             self._note_columns(name, attributes.get("val", ""))
         elif name == "ph":
@@ -193,6 +201,7 @@ class Prose:
         text = "".join(paragraph.pieces).strip()
         if not text or self._is_muted:
             return
+        self._has_text = True
         level = 2 if self._is_title else min(paragraph.level, _MAX_LEVEL)
         if level and not self._cells:
             heading = " ".join(text.split())

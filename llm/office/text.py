@@ -11,6 +11,7 @@ from llm.office.prose import Prose, Styles
 from llm.office.sheets import NumberFormats, SharedStrings, Sheet, Workbook
 from llm.office.written_text import Full, WrittenText
 
+ONLY_PICTURES = "[This slide has only pictures.]"
 _ARCHIVE = b"PK\x03\x04"
 #: Files of the old formats, and new ones with a password.
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -79,7 +80,7 @@ def _write_workbook(package: Package, main: str, text: WrittenText) -> None:
     for title, part in workbook.sheets:
         found = relations.get(part)
         if found is not None and found.kind == "worksheet":
-            text.write(f"\n# Sheet: {title}\n\n")
+            text.write_name(f"\n# Sheet: {title}\n\n")
             package.read(found.path, make())
 
 
@@ -90,8 +91,11 @@ def _write_slides(
     for number, part in enumerate(slides, 1):
         if (found := relations.get(part)) is None:
             continue
-        text.write(f"\n# Slide {number}\n")
-        package.read(found.path, Prose(text.write))
+        text.write_name(f"\n# Slide {number}\n")
+        prose = Prose(text.write)
+        package.read(found.path, prose)
+        if prose.has_only_pictures:
+            text.write_name(f"{ONLY_PICTURES}\n")
         if notes := _find(package, found.path, "notesSlide"):
             spoken: list[str] = []
             package.read(notes, Prose(spoken.append, only="body"))

@@ -13,6 +13,13 @@ class WrittenText:
     def __init__(self, limit: int) -> None:
         self._left = limit - len(CUT) - 2  # bytes in UTF-8
         self._pieces: list[str] = []
+        self.is_blank = True  # but for what names sheets and slides
+
+    def write_name(self, text: str) -> None:
+        """A heading of the program. Raises Full."""
+        was_blank = self.is_blank
+        self.write(text)
+        self.is_blank = was_blank
 
     def write(self, text: str) -> None:
         """Raises Full, after as much as there is room for."""
@@ -23,10 +30,7 @@ class WrittenText:
             raise Full
         self._left -= len(encoded)
         self._pieces.append(text)
-
-    @property
-    def is_blank(self) -> bool:
-        return not any(map(str.strip, self._pieces))
+        self.is_blank = self.is_blank and not text.strip()
 
     def __str__(self) -> str:
         return "".join(self._pieces).strip() + "\n"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm.office.package import MAX_DEPTH, MAX_ELEMENTS, MAX_UNPACKED, Unreadable
-from llm.office.text import extract_text, is_office_file
+from llm.office.text import ONLY_PICTURES, extract_text, is_office_file
 from llm.office.written_text import CUT
 from tests.llm.office.made import docx, package, paragraph, pptx, shape, xlsx
 
@@ -153,6 +153,13 @@ def test_slides_come_in_their_order_with_titles_and_notes():
     )
 
 
+def test_slides_of_pictures_say_so():
+    data = pptx("<p:pic/>", shape("body", "End"))
+    assert extract_text(data, LIMIT) == (
+        f"# Slide 1\n{ONLY_PICTURES}\n\n# Slide 2\nEnd\n"
+    )
+
+
 def test_macros_are_not_read():
     data = docx(paragraph("Hello"), **{"word/vbaProject.bin": b"Sub AutoOpen()"})
     assert extract_text(data, LIMIT) == "Hello\n"
@@ -184,6 +191,8 @@ def test_a_text_to_which_many_cells_refer_is_cut():
     [
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 encrypted", "protected"),
         (docx(paragraph(" ")), "empty"),
+        (xlsx(""), "empty"),
+        (pptx("<p:pic/>", "<p:pic/>"), "empty"),
         (DOCUMENT[: len(DOCUMENT) // 2], "damaged"),
         (docx("<w:p>"), "damaged"),
         (package("word/gone.xml", {}), "damaged"),
