@@ -63,7 +63,7 @@ def _write_document(package: Package, main: str, text: WrittenText) -> None:
     _read_if_there(package, _find(package, main, "styles"), styles)
     package.read(main, Prose(text.write, styles))
     for kind in ("footnotes", "endnotes"):
-        if notes := _find(package, main, kind):
+        if (notes := _find(package, main, kind)) in package:
             text.write("\n")
             package.read(notes, Prose(text.write, styles, numbers_notes=True))
 
@@ -96,7 +96,7 @@ def _write_slides(
         package.read(found.path, prose)
         if prose.has_only_pictures:
             text.write_name(f"{ONLY_PICTURES}\n")
-        if notes := _find(package, found.path, "notesSlide"):
+        if (notes := _find(package, found.path, "notesSlide")) in package:
             spoken: list[str] = []
             package.read(notes, Prose(spoken.append, only="body"))
             if any(map(str.strip, spoken)):

@@ -75,9 +75,9 @@ class FileData:
         return _TEXT.match(self.media_type) is not None
 
     def content(self) -> bytes | None:
-        """None if it is not base64."""
+        """None if it is not base64, which may have line breaks."""
         try:
-            return base64.b64decode(self.encoded, validate=True)
+            return base64.b64decode("".join(self.encoded.split()), validate=True)
         except (binascii.Error, ValueError):
             return None
 

@@ -50,6 +50,7 @@ def shows(*parts: dict[str, Any]) -> dict[str, Any]:
     [
         file(DOCUMENT),
         file(f"data:{WORD};base64,{DOCUMENT}", None),
+        file(base64.encodebytes(base64.b64decode(DOCUMENT)).decode()),
         file(f"DATA:{WORD.upper()};base64,{DOCUMENT}", "a"),
         file(f"data:application/octet-stream;base64,{DOCUMENT}"),
     ],

@@ -247,6 +247,13 @@ def test_elements_are_counted_over_all_parts(
     assert reason(data) == "too_large"
 
 
+def test_a_document_whose_notes_are_missing_is_read():
+    with zipfile.ZipFile(BytesIO(DOCUMENT)) as archive:
+        names = [each for each in archive.namelist()[2:] if "footnotes" not in each]
+        parts = {name: archive.read(name) for name in names}
+    assert extract_text(package("word/document.xml", parts), LIMIT) == "Hello\n"
+
+
 def test_a_long_document_is_read_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("llm.office.package.MAX_ELEMENTS", 1_000)
     body = " " * (MAX_UNPACKED * 2 // 3) + "<w:r/>" * 700
