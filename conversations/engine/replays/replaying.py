@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import uuid4
 
 from django.conf import settings
+from django.db import transaction
 
 from conversations.engine.metering import max_cost
 from conversations.engine.process.file_threads import run_on_file_thread
 from conversations.engine.process.leased_batches import BatchStore, BatchWorker
 from conversations.engine.replays.changed_turn import ChangedTurn, load_changed
 from conversations.engine.replays.replay_record import ReplayRecord
+from conversations.models import Turn
 from conversations.models.staff.replay import Replay, ReplayedTurn
 from llm.errors import LLMError
 from llm.http.recording import unpack
@@ -68,11 +71,23 @@ class Replays(BatchWorker):
         finally:
             _note_figures(row, changed, record)
             row.items = [*builder.output, *builder.partial()]
-            await self._database.write(ModelCall.objects.record_all, record.rows)
+            await self._database.write(_record, row, changed.turn, record.rows)
         row.state = ReplayedTurn.State.COMPLETED
         if error := error_to_store(events):
             row.state = ReplayedTurn.State.FAILED
             row.error = f"{error['code']}: {error['message']}"[:500]
+
+
+@transaction.atomic
+def _record(row: ReplayedTurn, turn: Turn, calls: Sequence[ModelCall]) -> None:
+    """Store the calls. If the conversation was corrected or the turn erased while it
+    ran, the answer and the requests may repeat what is gone: the figures alone stay."""
+    seen = turn.conversation.rewritten
+    if not Turn.objects.filter(pk=turn.pk, conversation__rewritten=seen).exists():
+        row.items = []
+        for call in calls:
+            call.recording, call.error_detail = None, ""
+    ModelCall.objects.record_all(calls)
 
 
 def _task(changed: ChangedTurn, record: ReplayRecord) -> Task:

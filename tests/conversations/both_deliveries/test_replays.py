@@ -350,6 +350,23 @@ async def test_a_turn_that_is_erased_meanwhile_leaves_the_others(
     assert (await result(change)).turn_id == turns[1].pk
 
 
+async def test_a_correction_meanwhile_leaves_figures_alone(chat, answer_by, running):
+    answer_by(Script([TextDelta(0, "Hello.")]))
+    turn = (await answer(chat, text="It is swordfish"))[0]
+    host = SilentHost([TextDelta(0, "Swordfish"), HANG])
+    answer_by(host)
+    change = await Replay.objects.acreate(name="try")
+    await change.turns.acreate(turn=turn)
+    await engine.require_engine().replays.run_due()
+    await until(lambda: host.hanging == 1)
+    item = await turn.items.select_related("turn").aget(position=0)
+    await sync_to_async(item.correct)({**item.payload, "content": []})
+    await Replay.objects.aupdate(cancel_requested=True)
+    await run(change)
+    row = await result(change)
+    assert (row.items, row.model_calls) == ([], 1)
+
+
 async def test_a_drain_gives_an_interrupted_turn_back(chat, answer_by, running):
     answer_by(Script([TextDelta(0, "Hello.")]))
     turn, _ = await answer(chat)
