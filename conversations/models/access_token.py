@@ -421,6 +421,12 @@ class AccessToken(models.Model):
             field = "allowed_folders" if is_folder else "allowed_conversations"
             raise ValidationError({field: problem})
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it may use or reach less than its user, or spend less."""
+        lists = self.model_ids or self.tool_names or self.conversation_limit
+        return self.is_metered or bool(lists)
+
     # Budget
 
     @property

@@ -52,9 +52,11 @@ def change_message(
     token: AccessToken | None = None,
 ) -> None:
     """Replace what a waiting message says. Raises APIException, TooFast, Forbidden."""
-    if token is not None and turn.access_token_id != token.pk:
+    if token and token.is_limited and turn.access_token_id != token.pk:
         # The words would run within the limits of another token, or within none.
-        raise Forbidden("A token can change only messages that were sent with it.")
+        raise Forbidden(
+            "A token with limits can change only messages that were sent with it."
+        )
     if any(item.get("role") != "user" for item in items):
         problem = "expected messages with the role 'user'."
         raise InvalidInput(InputError("input", problem))
