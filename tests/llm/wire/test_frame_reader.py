@@ -127,7 +127,10 @@ def test_content_without_a_delta_is_marked(delta: bytes, index: int, expected: b
         (b'{"content":"a"}', False),
         (b'{"reasoning_content":"a"}', False),
         (b'{"refusal":"a"}', False),
-        (b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f"}}]}', False),
+        (
+            b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}]}',
+            False,
+        ),
         (b'{"content":""}', True),
     ],
 )
