@@ -200,6 +200,7 @@ def test_a_new_chat_is_still_temporary_after_a_change_of_another_and_a_reload(
     box.fill("/echo about quinces")
     box.press("Enter")
     page.wait_for_url("**/chat/*/**")
+    expect(page.locator(".turn-foot")).to_have_count(1)  # or the list would change
     page.goto("/")
     temporary = page.get_by_label("Temporary chat")
     temporary.check()

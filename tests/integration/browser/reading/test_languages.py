@@ -86,7 +86,8 @@ def test_scripts_speak_the_readers_language(open_page: Open):
     expect(page.locator(".turn-foot")).to_have_count(2)
     heard = "\n".join(page.evaluate("heard"))
     assert "Die Antwort beginnt." in heard
-    assert re.search(r"Das Tool \w+ läuft\.", heard)
+    # A tool that ends at once is named by its card alone.
+    assert re.search(r"(?:Das Tool )?\w+ läuft", heard)
     assert re.search(r"Fertig, \d+ Wörter\.", heard)
     assert "Wird ausgeführt" in heard or "Abgeschlossen" in heard
     assert not re.search(r"\b(?:Waiting|Executing|Completed|Done|Running)\b", heard)
