@@ -192,7 +192,6 @@ def test_a_slash_without_saved_prompts_leads_to_their_page(open_page: Open):
     expect(page.get_by_role("heading", name="Saved prompts", level=1)).to_be_visible()
 
 
-@pytest.mark.nightly  # fails since 2026-11-30 at "Pin": open, see the closing note
 def test_a_new_chat_is_still_temporary_after_a_change_of_another_and_a_reload(
     open_page: Open,
 ):
@@ -223,4 +222,8 @@ def test_a_new_chat_is_still_temporary_after_a_change_of_another_and_a_reload(
     expect(page.get_by_label("Effort of thinking")).to_have_value("high")
     box.fill("")
     page.reload()
+    expect(temporary).to_be_checked()  # a choice needs no text
+    temporary.uncheck()
+    page.reload()
     expect(temporary).not_to_be_checked()
+    expect(page.get_by_label("Effort of thinking")).to_have_value("high")
