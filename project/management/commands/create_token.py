@@ -38,58 +38,6 @@ class Command(BaseCommand):
             "--label", default="token", help="label of the token, as the admin shows it"
         )
         add(
-            "--scope",
-            action="append",
-            choices=Scope.values,
-            help="a scope of the token, may be repeated; default: chat and gateway",
-        )
-        add(
-            "--model",
-            action="append",
-            default=[],
-            help="a model that the token may use, may be repeated; default: all",
-        )
-        add(
-            "--tool",
-            action="append",
-            default=[],
-            help="a tool that the token may use, may be repeated; default: all",
-        )
-        add(
-            "--conversation",
-            action="append",
-            default=[],
-            help=(
-                "a conversation of the user, by its id, that the token may reach, may"
-                " be repeated; default: all"
-            ),
-        )
-        add(
-            "--folder",
-            action="append",
-            default=[],
-            help=(
-                "a folder of the user, by its name, whose conversations the token may"
-                " reach, may be repeated; default: all"
-            ),
-        )
-        add(
-            "--network",
-            action="append",
-            default=[],
-            help=(
-                "an address or network that may use the token, may be repeated;"
-                " default: any"
-            ),
-        )
-        add(
-            "--declares-any-tool",
-            action="store_true",
-            help=(
-                "allow requests to declare tools that the user's groups may not declare"
-            ),
-        )
-        add(
             "--days",
             type=_days,
             help="days that the token is valid, from 1 to 36500; default: no limit",
@@ -100,15 +48,8 @@ class Command(BaseCommand):
             metavar="N",
             help="seconds that answers are used for equal requests; 0: never",
         )
-        add("--requests-per-minute", type=int, metavar="N")
-        add("--tokens-per-minute", type=int, metavar="N")
-        add("--budget", metavar="USD", help="budget of the token")
-        add(
-            "--period",
-            choices=AccessToken.Period.values,
-            default=AccessToken.Period.TOTAL.value,
-            help="period of the budget",
-        )
+        _add_rights(parser)
+        _add_spending(parser)
 
     def handle(self, *, user: str, label: str, **options: Any) -> None:
         try:
@@ -150,6 +91,75 @@ class Command(BaseCommand):
             owner, label, until, allowed_models=models, **limits
         )
         return token
+
+
+def _add_rights(parser: ArgumentParser) -> None:
+    """What the token may do, use and reach."""
+    add = parser.add_argument
+    add(
+        "--scope",
+        action="append",
+        choices=Scope.values,
+        help="a scope of the token, may be repeated; default: chat and gateway",
+    )
+    add(
+        "--model",
+        action="append",
+        default=[],
+        help="a model that the token may use, may be repeated; default: all",
+    )
+    add(
+        "--tool",
+        action="append",
+        default=[],
+        help="a tool that the token may use, may be repeated; default: all",
+    )
+    add(
+        "--conversation",
+        action="append",
+        default=[],
+        help=(
+            "a conversation of the user, by its id, that the token may reach, may"
+            " be repeated; default: all"
+        ),
+    )
+    add(
+        "--folder",
+        action="append",
+        default=[],
+        help=(
+            "a folder of the user, by its name, whose conversations the token may"
+            " reach, may be repeated; default: all"
+        ),
+    )
+    add(
+        "--network",
+        action="append",
+        default=[],
+        help=(
+            "an address or network that may use the token, may be repeated;"
+            " default: any"
+        ),
+    )
+    add(
+        "--declares-any-tool",
+        action="store_true",
+        help=("allow requests to declare tools that the user's groups may not declare"),
+    )
+
+
+def _add_spending(parser: ArgumentParser) -> None:
+    """How often the token may be used, and for how much."""
+    add = parser.add_argument
+    add("--requests-per-minute", type=int, metavar="N")
+    add("--tokens-per-minute", type=int, metavar="N")
+    add("--budget", metavar="USD", help="budget of the token")
+    add(
+        "--period",
+        choices=AccessToken.Period.values,
+        default=AccessToken.Period.TOTAL.value,
+        help="period of the budget",
+    )
 
 
 def _days(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from contextlib import suppress
 from io import BytesIO
 
 import pytest
@@ -307,7 +308,5 @@ def test_a_changed_file_is_read_or_refused(data: st.DataObject):
     for _ in range(data.draw(st.integers(1, 4))):
         position = data.draw(st.integers(0, len(whole) - 1))
         whole[position] = data.draw(st.integers(0, 255))
-    try:
+    with suppress(Unreadable):
         assert extract_text(bytes(whole), LIMIT)
-    except Unreadable as exc:
-        assert exc.reason  # noqa: PT017 (either is right)
