@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from conversations.admin.actions.revocation import RevocationMixin
+from conversations.admin.correction_forms import UnchangedSince
 from conversations.admin.reauthentication import ReauthenticationMixin
 from conversations.forms.token_forms import (
     LimitsForm,
@@ -51,12 +52,33 @@ _STATE_FIELDS = [
 ]
 
 
+class StaffLimitsForm(UnchangedSince, LimitsForm):
+    """An old page would take back the limits that others have set since."""
+
+    guarded_lists = ("allowed_models",)
+    guarded = (
+        "scopes",
+        "allowed_tools",
+        "allowed_conversations",
+        "allowed_folders",
+        "networks",
+        "requests_per_minute",
+        "tokens_per_minute",
+        "budget",
+        "budget_period",
+        "declares_any_tool",
+        "cache_seconds",
+        "stores_responses",
+        "allowed_origins",
+    )
+
+
 @admin.register(AccessToken)
 class AccessTokenAdmin(ReauthenticationMixin, RevocationMixin, LargeTableAdmin):
     """Only superusers issue tokens for others: a token gives access to the user's
     conversations."""
 
-    form = LimitsForm
+    form = LimitsForm  # of a new token
     ordering = ["-pk"]
     list_display = [
         "label",
@@ -89,9 +111,11 @@ class AccessTokenAdmin(ReauthenticationMixin, RevocationMixin, LargeTableAdmin):
         return rows if request.user.is_superuser else rows.filter(user=request.user.pk)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        may_change = obj and self.has_change_permission(request, obj)
+        limits = [*_LIMIT_FIELDS, "seen"] if may_change else _LIMIT_FIELDS
         sections = [
             (None, {"fields": _IDENTITY_FIELDS}),
-            (_("Permissions and limits"), {"fields": _LIMIT_FIELDS}),
+            (_("Permissions and limits"), {"fields": limits}),
         ]
         return [*sections, (_("Usage"), {"fields": _STATE_FIELDS})] if obj else sections
 
@@ -101,8 +125,12 @@ class AccessTokenAdmin(ReauthenticationMixin, RevocationMixin, LargeTableAdmin):
             fixed.append("declares_any_tool")  # needs the group permission
         return fixed
 
-    def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        form = super().get_form(request, *args, **kwargs)
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        if obj is not None and self.has_change_permission(request, obj):
+            kwargs["form"] = StaffLimitsForm
+        form = super().get_form(request, obj, change, **kwargs)
         scopes: Any = form.base_fields.get("scopes")
         if scopes is not None:
             scopes.choices = list_scopes(request.user)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -72,27 +73,32 @@ def _normalize_line_ends(text: str) -> str:
 
 class UnchangedSince(forms.ModelForm):
     """Refuses to save a page that others have made old: it posts all that it showed, so
-    that it would take back what they have redacted."""
+    that it would take back what they have redacted or limited."""
 
     seen = forms.CharField(widget=forms.HiddenInput, required=False)
-    guarded: str  # the field of the model
+    guarded: tuple[str, ...]  # columns of the model
+    guarded_lists: tuple[str, ...] = ()  # fields of the model with many rows
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.initial["seen"] = _digest(getattr(self.instance, self.guarded))
+        shown = [getattr(self.instance, name) for name in self.guarded]
+        self.initial["seen"] = self._digest(shown)
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
         rows = type(self.instance)._base_manager.select_for_update()
-        stored = rows.values_list(self.guarded, flat=True).get(pk=self.instance.pk)
-        if cleaned.pop("seen", "") != _digest(stored):
+        stored = rows.values_list(*self.guarded).get(pk=self.instance.pk)
+        if cleaned.pop("seen", "") != self._digest(stored):
             self.add_error(None, _CHANGED_MEANWHILE)
         return cleaned
 
-
-def _digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True)
-    return sha256(text.encode()).hexdigest()
+    def _digest(self, values: Iterable[Any]) -> str:
+        lists = [
+            getattr(self.instance, name).order_by("pk") for name in self.guarded_lists
+        ]
+        keys = [list(rows.values_list("pk", flat=True)) for rows in lists]
+        text = json.dumps([*values, *keys], sort_keys=True, default=str)
+        return sha256(text.encode()).hexdigest()
 
 
 class ItemForm(UnchangedSince):
@@ -100,7 +106,7 @@ class ItemForm(UnchangedSince):
     creates the subclass for an item."""
 
     payload = IndentedObjectField(label=_("JSON"))
-    guarded = "payload"
+    guarded = ("payload",)
 
     class Meta:
         model = Item
@@ -138,7 +144,7 @@ def item_form(item: Item) -> type[ItemForm]:
 
 class TurnOptionsForm(UnchangedSince):
     options = IndentedObjectField(required=False)
-    guarded = "options"
+    guarded = ("options",)
 
     class Meta:
         model = Turn

@@ -39,6 +39,7 @@ from conversations.models import (
 from conversations.models.folder import Folder
 from conversations.models.memory import Memory
 from conversations.turns.branches import delete_branch
+from llm.models import LanguageModel
 from llm.wire.items import text_of, user_message
 from tests.conversations.scene import a_model, a_user, signed_in
 from tools.errors import ToolError
@@ -432,27 +433,51 @@ def test_the_page_offers_and_shows_them(ada: User, folder: Folder, open_chat: Ch
     assert page.post(reverse("tokens"), body).status_code == 400
 
 
+def fields_of(response: Any) -> dict[str, Any]:
+    """What the page of a token sends if nothing is entered."""
+    form = response.context["adminform"].form
+    sent = {each.html_name: each.value() for each in form}
+    sent["allowed_models"] = [row.pk for row in form.instance.allowed_models.all()]
+    return {name: value for name, value in sent.items() if value not in (None, False)}
+
+
 def test_staff_limit_one_in_the_admin(ada: User, open_chat: Chat):
     theirs = Chat(a_user("grace"), SECRET)
     token, _ = issue(ada)
     page = signed_in(ada)
     url = reverse("admin:conversations_accesstoken_change", args=[token.pk])
-    body = {
-        "label": "t",
-        "scopes": ["chat"],
-        "budget_period": "total",
-        "expires_at_0": "",
-        "expires_at_1": "",
-    }
     for id, status in ((theirs.row.pk, 200), (open_chat.row.pk, 302)):
-        answer = page.post(url, {**body, "allowed_conversations": id})
+        shown = fields_of(page.get(url))
+        answer = page.post(url, {**shown, "allowed_conversations": id})
         assert answer.status_code == status
     token.refresh_from_db()
     assert token.allowed_conversations == open_chat.row.pk
-    listed = open_chat.row.pk
     open_chat.row.delete()  # a list with a row that is gone can still be saved
-    answer = page.post(url, {**body, "allowed_conversations": listed})
+    answer = page.post(url, fields_of(page.get(url)))
     assert answer.status_code == 302
+
+
+def test_an_old_page_of_the_admin_takes_no_limit_back(ada: User, open_chat: Chat):
+    token, _ = issue(ada)
+    page = signed_in(ada)
+    url = reverse("admin:conversations_accesstoken_change", args=[token.pk])
+    old = fields_of(page.get(url))
+    token.allowed_conversations = open_chat.row.pk
+    token.save()
+    answer = page.post(url, {**old, "label": "another"})
+    assert answer.status_code == 200
+    assert "Others have changed this meanwhile" in answer.content.decode()
+    token.refresh_from_db()
+    assert token.allowed_conversations == open_chat.row.pk
+    model = LanguageModel.objects.get()
+    now = fields_of(page.get(url))
+    token.allowed_models.add(model)
+    assert page.post(url, now).status_code == 200
+    assert token.allowed_models.get() == model
+    answer = page.post(url, {**fields_of(page.get(url)), "label": "another"})
+    assert answer.status_code == 302
+    token.refresh_from_db()
+    assert (token.label, token.allowed_conversations) == ("another", open_chat.row.pk)
 
 
 def test_the_command_limits_it(

@@ -184,9 +184,11 @@ def test_the_admin_keeps_names_of_tools_that_are_gone(ada: User):
     root = signed_in(a_user("root", is_staff=True, is_superuser=True))
     row, _ = issue(ada, "dig")
     url = reverse("admin:conversations_accesstoken_change", args=[row.pk])
-    boxes = root.get(url).context["adminform"].form["allowed_tools"].value()
+    form = root.get(url).context["adminform"].form
+    boxes = form["allowed_tools"].value()
     assert boxes == ["dig"]
     fields = {"label": "t", "scopes": ["chat"], "budget_period": "total"}
+    fields["seen"] = form["seen"].value()
     saved = root.post(url, {**fields, "allowed_tools": [*boxes, "calculator"]})
     assert saved.status_code == 302, saved.context["adminform"].form.errors
     row.refresh_from_db()

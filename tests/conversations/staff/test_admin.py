@@ -538,9 +538,16 @@ def test_a_token_is_shown_once(root: Client, ada: User):
     assert found[1] not in str(LogEntry.objects.values().get())
 
 
+def _seen(client: Client, row: AccessToken) -> str:
+    """What the page says of the limits that it shows."""
+    form = client.get(page_url(row)).context["adminform"].form
+    return str(form["seen"].value())
+
+
 def test_editing_a_token_leaves_the_token(root: Client, ada: User):
     row, token = AccessToken.issue(ada, "script")
     data = {"label": "renamed", "expires_at_0": "", "expires_at_1": "", **USUAL}
+    data["seen"] = _seen(root, row)
     assert root.post(page_url(row), data).status_code == 302
     found = AccessToken.objects.find(token)
     assert found is not None
@@ -563,6 +570,7 @@ def test_staff_without_the_group_permission_cannot_grant_it_to_a_token(
     clerk = staff("clerk", *own)
     row, _ = AccessToken.issue(clerk, "mine")
     fields = {"label": "mine", "declares_any_tool": "on", **USUAL}
+    fields["seen"] = _seen(root, row)
     assert signed_in(clerk).post(page_url(row), fields).status_code == 302
     row.refresh_from_db()
     assert not row.declares_any_tool
