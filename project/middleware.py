@@ -136,8 +136,9 @@ def note_requests(
 
 
 class RequiredSteps(MiddlewareMixin):
-    """Block a session until its user has done a required step. Programs have none. A
-    form that comes without a session, or before the step, is given back."""
+    """Block a session until its user has done a required step. Requests of programs
+    have no session. A form that comes without a session, or before the step, is given
+    back."""
 
     def process_view(
         self, request: HttpRequest, view: object, args: object, kwargs: object

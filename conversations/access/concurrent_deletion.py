@@ -14,7 +14,7 @@ from django.views.defaults import page_not_found
 
 from tools.execute import format_trace
 
-#: How Django says that a `save` has found no row; the class alone has other errors too.
+#: Django's messages of a `save` that found no row; their class has other errors too.
 _MESSAGES = frozenset(
     {
         "Forced update did not affect any rows.",
@@ -45,8 +45,8 @@ def log_row_gone(request: HttpRequest, exc: BaseException) -> None:
 
 
 class DeletedRowMiddleware(MiddlewareMixin):
-    """A page, of the chat or of the admin, that would change such a row is 409, and
-    one that would show it 404."""
+    """Answers with 409 where a page of the chat or the admin would change such a row,
+    and with 404 where it would show it."""
 
     def process_exception(
         self, request: HttpRequest, exception: Exception

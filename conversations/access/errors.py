@@ -6,7 +6,7 @@
         * Forbidden             403: the token lacks the scope
             * WrongAddress      403: the client's address is not allowed
             * ConversationNotAllowed  403: beyond the token's conversations
-        * ProofMissing          403: the person must prove again who it is
+        * ProofMissing          403: the person must prove again who they are
         * TermsNotAccepted      403: the person has not accepted the terms of use
         * PriceUnknown          403: the model's price is unknown
         * QuotaExhausted

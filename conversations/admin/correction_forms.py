@@ -72,8 +72,8 @@ def _normalize_line_ends(text: str) -> str:
 
 
 class UnchangedSince(forms.ModelForm):
-    """Refuses to save a page that others have made old: it posts all that it showed, so
-    that it would take back what they have redacted or limited."""
+    """Refuses a page that is older than another person's change. It posts all values
+    that it showed, and would restore what the change has redacted or limited."""
 
     seen = forms.CharField(widget=forms.HiddenInput, required=False)
     guarded: tuple[str, ...]  # columns of the model

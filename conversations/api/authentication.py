@@ -52,8 +52,8 @@ class TokenAuthentication(BaseAuthentication):
 
 class TokenPermission(BasePermission):
     """Requires one of the view's `token_scopes`; views without it accept any scope. A
-    token that is limited to conversations may use only views that say of themselves
-    that they show and change nothing beyond them (`limits_conversations`).
+    token that is limited to conversations may use only views that declare that they
+    show and change nothing else (`limits_conversations`).
 
     Raises Forbidden, ConversationNotAllowed.
     """

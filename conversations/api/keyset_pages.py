@@ -29,8 +29,8 @@ from conversations.api.pagination import (
 
 #: Rows of a page without `limit`: lists of this length still come whole.
 WHOLE = 1000
-#: Kinds of cursors. `_UNTIL` ends with the row of its key: where the rows after it have
-#: gone, it is the last one.
+#: Kinds of cursors: the page after a key, before it, or up to it. The last one leads
+#: back from a page after the key whose rows have been deleted.
 _AFTER, _BEFORE, _UNTIL = "after:", "before:", "until:"
 _KEY = "page_key"  # the annotation by which rows are sorted
 

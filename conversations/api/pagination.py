@@ -1,9 +1,9 @@
 """Pagination of the REST API: every list has `results`, `next` and `previous`.
 
-The database cuts lists of rows: here those that have 50 rows a page from the first, in
-`keyset_pages` those that once came whole. What is computed (models, tools, limits of
-use) is short, and `list_rows` cuts it. Lists that once came whole have their rows as
-`data` too, as they had before.
+The database cuts lists of rows: those that have always had pages of 50 rows here, and
+in `keyset_pages` those that earlier versions returned whole. Lists that are computed
+(models, tools, limits of use) are short, and `list_rows` cuts them. A list that earlier
+versions returned whole repeats its rows in `data`, where those versions had them.
 """
 
 from __future__ import annotations

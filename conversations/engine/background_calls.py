@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 50  # calls that one sweep starts; brief ones may exceed the limit by it
 TRIES = 5  # retries of a write that the database refuses, before it is given up
-#: Heartbeats that succeed while a write is refused as during an outage. After these the
-#: database is not what fails, so the write never will succeed.
+#: Heartbeats that succeed while a write is refused as if in an outage. After so many of
+#: them the database works, so the write would never succeed.
 MOST_HEARTBEATS = 60
 FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
 T = TypeVar("T")

@@ -163,8 +163,8 @@ class Dispatcher:
         return run is not None
 
     def fence(self, claim: Claim) -> None:
-        """End the run of a claim that another run has replaced. That may be a run of
-        this process, which goes on."""
+        """End the run of a claim that another run has replaced. The other run may be in
+        this process too; it goes on."""
         turn_id = claim.turn_id
         if run := self.runs.get(turn_id):
             if run.claim.epoch <= claim.epoch:

@@ -399,8 +399,8 @@ def entries_after(
 def _is_known(entry: Entry, after: Position) -> bool:
     """Whether a subscriber at `after`, in an earlier epoch, has received this event.
 
-    Each epoch begins with the same events of what the epochs before it have committed.
-    So a subscriber that was among these has received as many of them.
+    Each epoch first publishes what earlier epochs have committed, as the same events.
+    So a subscriber whose position is among these has received as many of them.
     """
     earlier = entry.earlier_position
     if earlier is None or earlier.epoch >= after.epoch:

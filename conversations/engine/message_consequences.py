@@ -94,8 +94,9 @@ def halt(turn_id: str) -> list[str]:
     a person has stopped it. Returns these turns.
 
     Outside of a transaction each statement sees all earlier commits: a turn that a
-    result opens at this moment is either seen here or not opened. Those that run are
-    stopped first: what counts as stopped must not go on should the process end here.
+    result opens at this moment is either seen here or not opened. Running turns are
+    stopped first: should the process end here, none of them may go on while the message
+    counts as stopped.
     """
     if (root_id := _root_of(turn_id)) is None:
         return []

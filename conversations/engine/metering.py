@@ -334,7 +334,7 @@ def max_cost(request: Request, route: Route) -> int | None:
 
 
 def _tier_of(request: Request, route: Route) -> str | None:
-    """The service tier with other prices that the request asks for."""
+    """The service tier that the request asks for, if the tier has other prices."""
     fields = request.forwarded.fields if request.forwarded else {}
     if fields.get("speed") == "fast":  # Anthropic's mode, whose answers name no tier
         return "fast"

@@ -149,7 +149,7 @@ class LimitsForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         tools: Any = self.fields.get("allowed_tools")
         if tools is not None:  # it is missing for staff who only look
-            # With the names of tools that are gone: without them a list that has no
+            # Names of deleted tools are choices too. Otherwise a list that has no
             # others would be saved as an empty one, which allows all tools.
             names = {*Tool.objects.values_list("name", flat=True)}
             tools.choices = [(n, n) for n in sorted(names | self.instance.tool_names)]

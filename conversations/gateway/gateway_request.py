@@ -135,7 +135,8 @@ class GatewayRequest:
     request_id: str = ""  # given by Parley
     client_request_id: str = ""
     tags: str = ""
-    #: What `find_losses` has found in the body, once it has looked: in it is one list.
+    #: What `find_losses` found in the body, as the only element; empty until it has
+    #: run.
     _found_losses: list[list[str]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -222,8 +223,9 @@ class GatewayRequest:
         return list(dict.fromkeys([*self.skipped_tools, *lost, *options]))
 
     def _is_lost_to_its_api(self, name: str) -> bool:
-        """Whether a host of the client's API does not get the field either, from a
-        request that is written anew: it gets proofs, tools and unknown options."""
+        """Whether a host of the client's own API would not get the field either. A
+        request that is written anew for such a host has proofs, tools and unknown
+        options."""
         is_inside = name.startswith(("cache_control", "messages."))
         return is_inside and name != self.dialect.proof_field
 

@@ -95,8 +95,8 @@ def _restrict_chain(token: AccessToken, name: str, chain: ModelChain) -> ModelCh
 async def find_alternatives(
     named: Sequence[Named], token: AccessToken, chain: ModelChain, database: Database
 ) -> Sequence[Route]:
-    """The models of those that a body names besides `model` that have rows, from which
-    a host chooses if `model` fails: of each provider of the chain, without keys. Raises
+    """Of the models that a body names besides `model`, for a host to call if `model`
+    fails: those with rows, at each provider of the chain, without keys. Raises
     ModelNotAvailable if the token or its user may not use one of them, and
     ModelNotInPreset."""
     names = [name for _, name in named]

@@ -294,8 +294,8 @@ class _Stream:
 
 
 def _reconnection_time() -> bytes:
-    """After how long an EventSource reconnects: each at another time, as a restart ends
-    the streams of all clients at once."""
+    """The delay before an EventSource reconnects. It differs from stream to stream,
+    because a restart ends those of all clients at once."""
     return b"retry: %d\n" % random.randint(*_RECONNECT_AFTER)
 
 

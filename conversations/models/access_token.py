@@ -409,7 +409,7 @@ class AccessToken(models.Model):
             validate_conversation_ids(texts[0])
             validate_folder_ids(texts[1])
         except ValidationError:
-            return  # the field's own check tells of it
+            return  # the field's own check reports it
         new = [set(text.split()) - old for text, old in zip(texts, known, strict=True)]
         if any(new) and (foreign := find_foreign(self.user_id, *new)):
             is_folder = foreign[0] in new[1]

@@ -52,8 +52,8 @@ def conversation_id() -> str:
 
 class ConversationQuerySet(models.QuerySet["Conversation"]):
     def of(self, user: Any) -> ConversationQuerySet:
-        """Conversations that `user` may see everywhere except in the admin; with an
-        access token that is limited to conversations, those of them."""
+        """Conversations that `user` may see outside of the admin. If `user` comes with
+        an access token that is limited to conversations, only those."""
         rows = self.filter(owner_id=user.pk, deleted_at=None)
         limit = getattr(user, "conversation_limit", None)
         return rows if limit is None else limit.narrow(rows)

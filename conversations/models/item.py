@@ -157,7 +157,8 @@ class Item(models.Model):
         calls.update(output=output, error="")
 
     def _replace_arguments(self) -> None:
-        """In questions about the call. What was answered may repeat the old ones."""
+        """Replace them in the questions about the call too. Answers are erased, because
+        they may repeat the old arguments."""
         try:
             arguments = arguments_of(self.payload)
         except ValueError:

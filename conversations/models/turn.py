@@ -41,8 +41,8 @@ def _conversations() -> Any:
 
 class TurnQuerySet(models.QuerySet["Turn"]):
     def of(self, user: Any) -> TurnQuerySet:
-        """Turns that `user` may see everywhere except in the admin; with an access
-        token that is limited to conversations, those in them."""
+        """Turns that `user` may see outside of the admin. If `user` comes with an
+        access token that is limited to conversations, only turns in those."""
         rows = self.filter(
             conversation__owner_id=user.pk,
             conversation__deleted_at=None,

@@ -183,7 +183,7 @@ def form_for(question: Question, data: Any = None) -> QuestionForm:
 
 
 def fields_of(schema: Mapping[str, Any]) -> dict[str, forms.Field]:
-    """A field of each property. What does not fit a field is left to the validation."""
+    """A form field for each property. The later validation checks what no field can."""
     required = _list(schema.get("required"))
     return {
         name: _field(name, inner, name in required)

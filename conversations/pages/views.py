@@ -259,7 +259,7 @@ def cancel_call(
 
 
 def _end_of(conversation_id: str) -> str:
-    """Where the box is, which an act beside it has left."""
+    """The address of the message box, to return to after an action beside it."""
     return f"{reverse('conversation', args=[conversation_id])}#end"
 
 

@@ -53,7 +53,8 @@ def change_message(
 ) -> None:
     """Replace what a waiting message says. Raises APIException, TooFast, Forbidden."""
     if token and token.is_limited and turn.access_token_id != token.pk:
-        # The words would run within the limits of another token, or within none.
+        # The message would be answered under the limits of another token, or without
+        # any.
         raise Forbidden(
             "A token with limits can change only messages that were sent with it."
         )

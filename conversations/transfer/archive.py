@@ -150,7 +150,8 @@ class _Room:
         self._left = self._limit
 
     def take(self, size: int) -> None:
-        """Before so many bytes are written. Raises NotReadable."""
+        """Count bytes that are about to be written. Raises NotReadable if they are too
+        many."""
         self._left -= size
         if self._left < 0:
             words = _(

@@ -209,14 +209,15 @@ class ImportRun:
             self._skip_file(name, words, is_counted=False)
 
     def _skip_file(self, name: str, reason: str, *, is_counted: bool = True) -> None:
-        """Without counting it, if nothing says that it has conversations."""
+        """Note why the file was skipped, and count it if it seems to have
+        conversations."""
         if self._is_new_step():
             self._row.skipped += is_counted
             self._note(name, reason)
 
     def _skip_value(self, label: str, reason: str, is_unknown: bool) -> None:
-        """Once it is known that its file has conversations. Archives have files of
-        something else, whose values do not count as skipped."""
+        """Count the value as skipped, once its file is known to have conversations:
+        values in other files of an archive do not count."""
         if self._doubtful is None:
             self._skip(label, reason)
         else:

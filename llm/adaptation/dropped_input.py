@@ -27,7 +27,7 @@ PHASES = "input (phases of messages)"
 SOURCES = "input (sources of another model's text)"
 SHOWN_LATER = "input (images of tools, shown after their outputs)"
 
-#: Beginnings of the names of codecs, which treat items unlike the others.
+#: How the names of those codecs begin that treat items unlike the others.
 _APIS = ("openai_chat", "openai_responses")
 _CUT_OFF = ("in_progress", "incomplete")
 _ENCODED_CALLS = frozenset({"function_call", "custom_tool_call"})

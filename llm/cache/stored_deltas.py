@@ -38,7 +38,7 @@ _KINDS: dict[str, type[Delta]] = {
     "tool_call": ToolCallDelta,
     "usage": UsageDelta,
 }
-#: What an answer in its host's own bytes needs besides: the rest is in the bytes.
+#: Deltas that are stored beside an answer in its host's own bytes, which have the rest.
 _BESIDE_FRAMES = (FinishDelta, StartDelta, UsageDelta)
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
@@ -72,7 +72,8 @@ def _delta_of(kind: type[Delta], fields: dict[str, Any]) -> Delta:
 
 
 def _join_frames(deltas: Sequence[Delta]) -> list[Delta]:
-    """All bytes first, because the first delta tells which form the answer has."""
+    """Puts the bytes first: the kind of the first delta tells how the answer is
+    stored."""
     whole = b"".join(delta.data for delta in deltas if isinstance(delta, FrameDelta))
     rest = [delta for delta in deltas if isinstance(delta, _BESIDE_FRAMES)]
     return [FrameDelta(whole, has_content=True), *rest]

@@ -117,8 +117,9 @@ class OneFullNameField(forms.ModelChoiceField):
 
 
 class _ShownField(forms.BoundField):
-    """Repeats beside an error what the first page has shown, of dates too: Django would
-    put what was entered there, which then counts as unchanged."""
+    """When a form is shown again with an error, its hidden field repeats what the first
+    page showed. Django's would have the entered value, which then counts as
+    unchanged."""
 
     def as_hidden(self, attrs: Any = None, **kwargs: Any) -> Any:
         if not (kwargs.get("only_initial") and self.form.is_bound):
@@ -143,7 +144,9 @@ class SwitchesForm(forms.ModelForm):
             self.fields[name].show_hidden_initial = self._says_what_it_showed(name)
 
     def _says_what_it_showed(self, name: str) -> bool:
-        """True for a page that is made, and for the answer of a browser to it."""
+        """Whether the page has hidden fields with what it showed: one that is being
+        made has, and so has a browser's form. A program's request need not have
+        them."""
         beginning = self.add_initial_prefix(name)
         return not self.is_bound or any(key.startswith(beginning) for key in self.data)
 

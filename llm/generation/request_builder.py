@@ -114,7 +114,8 @@ class RequestBuilder:
     def _drop_alternatives(
         self, defaults: dict[str, Any], chosen: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Without what the model's host would refuse beside the caller's choice."""
+        """The defaults without those that the host refuses beside what the caller has
+        chosen."""
         if all(chosen.get(name) is None for name in _ALTERNATIVES):
             return defaults
         codec = self.route.endpoint.codec
@@ -125,8 +126,8 @@ class RequestBuilder:
     def defaults_beside(
         self, reasoning: Any, chosen: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """`all_defaults` for a request that asks for `reasoning`, if for any, and for
-        the options `chosen`."""
+        """`all_defaults` for a request with this `reasoning` and the options
+        `chosen`."""
         defaults = self._drop_refused(self.all_defaults(), reasoning)
         return self._drop_alternatives(defaults, chosen)
 

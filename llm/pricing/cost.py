@@ -104,7 +104,7 @@ def _lacks_price(
     models: Sequence[str],
     prices: Mapping[str, Any] | None,
 ) -> bool:
-    """Whether its tier or searches have no price."""
+    """Whether the usage has a tier or searches for which no price is known."""
     searches = [name for name, count in _searches(usage).items() if count]
     if not (usage.tier or searches):
         return False
@@ -126,14 +126,15 @@ def _lacks_price(
 def _find_listing(
     kind: str, base_url: str, models: Iterable[str]
 ) -> price_list.Listing | None:
-    """Of the first model that the list has."""
+    """The prices of the first of these models that the bundled list has."""
     host = _LISTED_AS.get(kind, kind)
     found = (price_list.find_listing(host, base_url, each) for each in models if each)
     return next(filter(None, found), None)
 
 
 def _request_of(usage: UsageDelta) -> dict[str, str]:
-    """As the conditions of the list name it: a tier, a mode, a kind of work."""
+    """The request as the list's conditions describe it: the tier under each of its
+    names."""
     tier = usage.tier
     names = ("service_tier", "speed", "processing")
     return dict.fromkeys(names, tier) if tier else {}

@@ -36,8 +36,8 @@ def find_doubts(
 def without_doubtful(
     model: str, before: Mapping[str, Decimal], after: Mapping[str, Decimal]
 ) -> dict[str, Decimal]:
-    """The prices to store unseen: where one of a cache is doubtful, what counts now
-    stays; {} where nothing is to store."""
+    """The prices to store without a look by staff. A doubtful price of a cache stays
+    what it is now. {} if other prices are doubtful too, or none changes."""
     doubts = find_doubts(model, before, after).keys()
     if doubts - CACHE_PRICES:
         return {}

@@ -315,8 +315,8 @@ def _is_certain(
 
 
 def _sentence(report: ErrorReport, error_class: ErrorClass) -> str:
-    """A message that says what is wrong; "" where the class says it, or the error is
-    not that simple."""
+    """A message that names the problem. "" if the class's own message does, or if the
+    error is of no known kind."""
     if error_class is not BadRequest:
         return _SENTENCES.get(error_class, "")
     text = f"{report.code} {report.message}"

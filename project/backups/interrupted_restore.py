@@ -1,5 +1,5 @@
-"""A restore whose process was killed: what it leaves, which nobody may take for the
-server, and how it goes on."""
+"""The mark of a restore whose process was killed: until another restore succeeds, no
+start takes what the killed one left for a whole server."""
 
 from __future__ import annotations
 

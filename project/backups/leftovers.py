@@ -27,7 +27,7 @@ def protect_folder(folder: Path) -> Iterator[None]:
 
 
 def find_leftovers(folder: Path, pattern: str) -> list[Path]:
-    """The folders in it that match, are older than a day, and that nobody uses."""
+    """Folders in `folder` that match, are older than a day and are not in use."""
     return [path for path in sorted(folder.glob(pattern)) if _is_left(path)]
 
 

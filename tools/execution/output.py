@@ -64,7 +64,7 @@ def measure(value: Any) -> int:
 
 
 def _size_of(value: Any) -> int:
-    """Without the values that it contains."""
+    """The size of one value, without the values that it contains."""
     match value:
         case str() | bytes():
             return len(value)

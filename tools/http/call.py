@@ -102,8 +102,8 @@ class HttpCall:
     def _accept(
         self, fetched: FetchedResponse, async_result: AsyncResultSpec, may_post: bool
     ) -> Accepted:
-        """The server works on it: what it says about the job, even nothing, must not
-        make the model begin the work once more. Raises ToolError."""
+        """The server has accepted the work. Whatever its answer says about the job,
+        even nothing, the model must not begin the work once more. Raises ToolError."""
         try:
             job = find_job_url(fetched, async_result)
         except ToolError as exc:

@@ -25,13 +25,14 @@ _KEY = re.compile(
 
 
 class StartupOutput:
-    """Its last bytes, until `end`."""
+    """The last bytes that a program has written to stderr, until `end`."""
 
     def __init__(self, program: Program) -> None:
         found = {each.encode() for each in _secrets_in(program)}
         long_enough = (each for each in found if len(each) >= MIN_SECRET)
         self._secrets = sorted(long_enough, key=len, reverse=True)
-        # Where it is cut, which may be within a key, is never shown.
+        # More bytes than are shown: the first of them may be the rest of a key, cut
+        # off.
         self._size = 2 * MAX_OUTPUT + max(map(len, self._secrets), default=0)
         self._tail = b""
         self._is_over = False
@@ -41,12 +42,13 @@ class StartupOutput:
             self._tail = (self._tail + chunk)[-self._size :]
 
     def end(self) -> None:
-        """Forget it: the program works."""
+        """Forget the output, because the program has started."""
         self._is_over, self._tail = True, b""
 
     @property
     def text(self) -> str:
-        """Masked without a change of its length, so that the cut stays out of it."""
+        """The output with its keys masked. Masks are as long as the keys, so that the
+        bytes around the cut are never among those shown."""
         text = self._tail
         for secret in self._secrets:
             text = text.replace(secret, b"*" * len(secret))

@@ -90,8 +90,9 @@ class _Slot:
             self._slots.release()
 
     def released_while(self, ask: AskForm) -> AskForm:
-        """`ask`, during which others may run. It raises ToolError if too many wait for
-        an answer, or none comes in time."""
+        """`ask` without the slot of this call, so that other calls run while a person
+        answers. It raises ToolError if too many calls wait for an answer, or none comes
+        in time."""
 
         async def ask_without_slot(
             context: Context, message: str, schema: Mapping[str, Any]
@@ -244,7 +245,7 @@ async def _read(stream: asyncio.StreamReader) -> tuple[Frame, int]:
     if length > MAX_FRAME:
         raise ToolError(f"its result is larger than {MAX_FRAME:,} bytes.")
     body = await stream.readexactly(length)
-    # Off the event loop: the tool chooses how many values all users would wait for.
+    # Off the event loop: the tool decides how many values there are to parse.
     return await run_off_loop(length, _parse, body), length
 
 
@@ -263,8 +264,9 @@ def _parse(body: bytes) -> Frame:
 
 
 async def _forward_prints(process: Process, name: str) -> None:
-    """To the server's own stderr, as much as is bearable, with the tool's name before
-    each line. Raises ToolError and ends the process if it writes without end."""
+    """Copy what the tool prints to the server's stderr, up to MAX_FORWARDED bytes, with
+    the tool's name before each line. Ends the process and raises ToolError above
+    MAX_PRINTED."""
     assert process.stderr
     size, lines = 0, PrintedLines(name)
     try:

@@ -104,10 +104,10 @@ NO_CALLS = _(
 class SandboxProbe:
     """Tries the sandbox until it starts once.
 
-    A refusal counts for a while only: a machine that is busy or out of memory refuses
-    too, and else isolated tools would have the network and the account's files for the
-    life of the process. It does count for a while, as an attempt may take until
-    `_PROBE_TIMEOUT`, which each call and each page of staff would wait for.
+    A refusal counts for REFUSAL_COUNTS seconds. If it counted for good, one that a busy
+    machine caused would leave the network and the account's files to isolated tools for
+    the life of the process. If it did not count at all, each call and each page of
+    staff would wait for another attempt, up to `_PROBE_TIMEOUT` seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -265,7 +265,7 @@ def find_limits_left(user_id: int, token: AccessToken | None = None) -> list[Lim
 
 
 def _find_scarcest(limits: Applied) -> list[LimitLeft]:
-    """Of each measure and period the limit that leaves least; the numbers may be two
+    """For each measure and period, the limit that leaves least. The numbers may be two
     seconds old."""
     found: dict[tuple[str, str], LimitLeft] = {}
     for row in _rows_left(limits, leases.used):
@@ -299,8 +299,8 @@ def _rows_left(
 
 
 def build_headers(limits: Applied) -> dict[str, str]:
-    """What limits of use leave: names as of the rates, with the period behind them.
-    Costs are USD, times seconds."""
+    """Headers that state what the limits of use leave. They are named like those of
+    rate limits, with the period at the end; costs are in USD, times in seconds."""
     headers = {}
     for row in _find_scarcest(limits):
         if row.measure not in _SHOWN_MEASURES:

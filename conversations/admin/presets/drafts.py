@@ -52,8 +52,8 @@ def draft_content(preset: Preset) -> Content:
 def find_refused(
     preset: Preset, content: Content, querysets: Mapping[str, Any]
 ) -> list[str]:
-    """Names that are in the content although `querysets` do not have them, and of the
-    context sources that differ. Rows that are gone do not count."""
+    """Names in the content that `querysets` lack, and names of context sources that
+    differ. Deleted rows do not count."""
     drafted = preset.with_content(content)
     named = {
         "tools": drafted.linked_tools(),
@@ -138,7 +138,7 @@ class DraftsAdmin(VersionedAdmin):
         """Raises ValidationError if the content has models or tools that the user may
         not choose, or changes the context sources without the right to.
 
-        Drafts and versions may be older than what an administrator has removed.
+        A draft or a version may still name what an administrator has removed since.
         """
         querysets = self.draft_querysets(request, preset)
         if not querysets:
@@ -211,7 +211,7 @@ class DraftsAdmin(VersionedAdmin):
     def _refusal(
         self, request: HttpRequest, preset: Preset, draft: PresetDraft | None
     ) -> str:
-        """Why this user may not publish the draft; "" for who may."""
+        """Why this user may not publish the draft; "" if the user may."""
         try:
             if draft is not None:
                 self.check_choices(request, preset, draft.content)

@@ -127,7 +127,8 @@ def _select_supported(
 
 
 def permitted_tools(turn: Turn) -> PermittedTools:
-    """Those of the turn's user that its access token permits now."""
+    """The tools of the turn's user, as far as the turn's access token permits them
+    now."""
     user, token = turn.actor, turn.access_token
     if user.is_superuser:
         found = PermittedTools.from_rows(_TOOLS_OF_SUPERUSERS.all_shared())

@@ -99,9 +99,9 @@ def _check_words_erasable(user: Any) -> None:
 def erase_user(user: Any, *, reason: str, actor: Any = None) -> Iterator[Counter[str]]:
     """Yields the number of erased rows by kind. Raises UnderLegalHold, LastSuperuser.
 
-    Synchronous. A hold that is set meanwhile stops it, because the user's key is
-    protected. Retention finishes what a crash breaks off, as the account is closed
-    first, also one that staff have only made inactive.
+    Synchronous. A legal hold that is set meanwhile stops the erasure, because it
+    protects the user's row. The account is closed first, also one that staff have only
+    made inactive; so retention finishes an erasure that a crash breaks off.
     """
     check_erasable(user)
     if not is_closed(user):

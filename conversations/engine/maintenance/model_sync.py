@@ -82,8 +82,9 @@ def _without_own_values(change: ModelChange) -> ModelChange:
 
 
 def _undoubted_prices(change: ModelChange) -> dict[str, Decimal]:
-    """Without those that may be a mistake of the list; {} where they say less than the
-    bundled ones, of long prompts, requests or times of day."""
+    """The new prices without those that may be a mistake of the list; {} where they
+    would replace bundled prices that also depend on long prompts, requests or times of
+    day."""
     if change.ends_conditions:
         return {}
     name = change.model.name

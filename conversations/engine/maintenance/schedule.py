@@ -186,8 +186,9 @@ JOBS = (
 
 
 class Schedule:
-    """A job that runs for hours, the first deletion of old rows for example, holds no
-    other one back: of slow ones, one step runs at a time."""
+    """Begins the jobs that are due. A job that runs for hours, such as the first
+    deletion of old rows, delays no other one: slow jobs run one step at a time in
+    turn."""
 
     def __init__(
         self, tasks: EngineTasks, database: Database, jobs: Sequence[Job] = JOBS
@@ -197,8 +198,9 @@ class Schedule:
         self._jobs = jobs
         self._claimed: dict[str, int] = {}  # the last interval claimed by any process
         self._running: set[str] = set()
-        #: Of a step. Each takes one of the two reading threads, and those that wait
-        #: get it in order, so that no job waits for another to end.
+        #: Locked for each step of a slow job, which takes one of the two reading
+        #: threads. Waiting steps get the lock in order, so no job waits for another to
+        #: end.
         self._slow = asyncio.Lock()
 
     async def run_due(self) -> None:

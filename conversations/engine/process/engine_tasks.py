@@ -69,7 +69,7 @@ class EngineTasks:
                 self._log_failure(act, exc)
 
     async def pause(self, seconds: float) -> bool:
-        """Wait for so long; False as soon as the periodic work ends."""
+        """Wait. Returns False as soon as the periodic work ends."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopped.wait(), seconds)
             return False

@@ -73,8 +73,8 @@ class RunQuestions:
             raise
 
     def _withdraw_unseen(self, writing: asyncio.Future[Question]) -> None:
-        """Close the question of a call that was given up while it was stored. If that
-        failed, there is none."""
+        """Close the question that was being stored when its call was given up. If
+        storing it failed, there is none."""
         if not writing.cancelled() and writing.exception() is None:
             self._withdraw(writing.result())
 

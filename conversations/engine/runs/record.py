@@ -235,8 +235,8 @@ class RunRecord:
         await self.writes.write(turn_context.save_context, self.state.claim, found)
 
     async def wait_again(self, seconds_left: float) -> Sequence[dict[str, Any]]:
-        """Let the turn wait for the decisions for which it has waited. Returns the open
-        questions. Raises StaleEpoch."""
+        """Let the turn wait again for the decisions for which it waited before this
+        run. Returns the open questions. Raises StaleEpoch."""
         state = self.state
         state.is_suspending = True
         last = state.builder.sequence - 1

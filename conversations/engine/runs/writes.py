@@ -80,8 +80,9 @@ class RunWrites:
                 seconds *= 2
 
     def write_later(self, function: Callable[..., object], *args: Any) -> None:
-        """Not awaited: a fenced run finds out with its next write. Does nothing at the
-        end of a drain, when the run that continues the turn does it."""
+        """Begin a write that nothing awaits: a run that has lost its claim notices at
+        its next write. Does nothing at the end of a drain; the run that continues the
+        turn writes it."""
         with suppress(DatabaseClosed):
             self.database.write(function, *args).add_done_callback(_log_error)
 

@@ -76,8 +76,8 @@ def claim(pk: int) -> Delivery | None:
 
 
 def _give_up(delivery: Delivery) -> None:
-    """Without an attempt: the server, or the endpoint, was off for days, or a backup
-    was restored. Nobody wants a mail of an answer of weeks ago."""
+    """End the delivery without an attempt: the server or the endpoint was off for days,
+    or a backup was restored. Nobody wants a mail about an answer of weeks ago."""
     changed: dict[str, Any] = {"lease_until": None, "attempts": F("attempts") - 1}
     if delivery.endpoint_id is None:
         changed["state"] = Delivery.State.SKIPPED

@@ -20,7 +20,7 @@ from tools.errors import FetchError
 from tools.http.exchange import FetchedResponse, Limits, OutgoingRequest
 from tools.http.guarded_client import fetch
 
-#: The status is the answer: a receiver may go on with any page after that.
+#: Only the status of an answer counts; its body is not read, however long it is.
 LIMITS = Limits(connect=10, total=20, redirects=0, reads_body=False)
 LONGEST_WAIT = timedelta(days=1)  # that a receiver may ask for
 

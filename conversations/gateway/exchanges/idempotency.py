@@ -107,15 +107,16 @@ async def answer_once(context: RequestContext, handler: Handler) -> None:
             except Exception:
                 await database.write(row.hand_over)
                 raise
-            # No effect on an answer that was saved.
+            # This changes nothing if the answer was saved.
             await database.write(row.hand_over)
     except ClaimLost as exc:
         raise StillAnswering from exc
 
 
 def give_up(row: AnsweredRequest, resources: Resources) -> None:
-    """Let another request have the key of one that was cancelled; without delay, as the
-    database may not answer. What a lost request has stored goes on without it."""
+    """Let another request have the key of a cancelled one. The write is queued, because
+    the database may not answer. If the lease is lost, the request that takes the key
+    continues the turn that this one opened."""
     if row.is_lost:
         resources.write_queue.add(row.hand_over)
     elif not row.is_unstoppable:

@@ -116,8 +116,8 @@ class AnsweredRequest(models.Model):
         self._own_rows().update(**fields)
 
     def note_turn(self, turn_id: str, *, stays_in_use: bool = False) -> None:
-        """In the transaction that opens the turn: who takes the key over continues it.
-        `stays_in_use`: nobody takes it over.
+        """Called in the transaction that opens the turn: a request that takes the key
+        over continues the turn. `stays_in_use`: no request takes it over.
 
         Raises ClaimLost, so that a request does not open two turns.
         """

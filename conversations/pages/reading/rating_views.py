@@ -31,7 +31,9 @@ def rate(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
         for name in ("value", "comment")
         if name in request.POST
     }
-    if "comment" in data:  # whose box counts a line's end as one, while forms send two
+    if (
+        "comment" in data
+    ):  # the text box counts the end of a line as one character, and forms send two
         data["comment"] = LINE_END.sub("\n", data["comment"])
     serializer = RatingSerializer(data=data)
     if not serializer.is_valid():
@@ -41,7 +43,7 @@ def rate(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
 
 
 def _refused_page(request: HttpRequest, turn: Turn, errors: Any) -> HttpResponse:
-    """What is wrong, with the comment to be changed."""
+    """The page with the error and the comment, which the person can change."""
     given = request.POST.get("value", "")
     context = {
         "problems": [str(problem) for found in errors.values() for problem in found],

@@ -58,7 +58,7 @@ _LABELS = {
     "arguments": _("Arguments as JSON"),
 }
 _TOKEN = "csrfmiddlewaretoken"
-#: Characters of a page's fields beside one message of the longest kind.
+#: Characters that a page shows in addition to one message of the maximum length.
 _SPARE = 100_000
 _MOST_ROWS = 12
 

@@ -28,8 +28,8 @@ def give_back(request: HttpRequest) -> HttpResponse | None:
 
 
 def give_back_before(request: HttpRequest, step: HttpResponseBase) -> HttpResponseBase:
-    """`step` redirects to what its user has to do first; for a form that has something
-    to lose, the page with a link there."""
+    """The response to a request that comes before a required step. `step` redirects to
+    that step; a form with texts gets a page that has them and a link to the step."""
     location = step.headers.get("Location")
     form = read_form(request) if location else None
     if location is None or form is None:

@@ -20,11 +20,12 @@ NOT_RUN = "Error: the call was not run."
 def pair_calls(
     items: Sequence[Item], answered: Collection[str], *, moves: bool = True
 ) -> Sequence[Item]:
-    """`items` with an output for each call of a function, right behind the calls of its
-    round; `items` itself if that is so. `answered` are the ids of calls with outputs.
+    """Return `items` with an output for each function call, right behind the calls of
+    its round; `items` itself if they are so already. `answered` has the ids of calls
+    with outputs.
 
-    Without `moves` only those are added that are missing, and moved that come before
-    their calls.
+    Without `moves`, missing outputs are added, and only outputs that come before their
+    calls are moved.
     """
     waiting: set[str] = set()
     has_output = False  # a call of this round was answered
@@ -48,8 +49,8 @@ def pair_calls(
 
 
 def separate_equal_ids(items: Sequence[Item]) -> Sequence[Item]:
-    """Calls of one round that have the same id, or none, get ids of their own, and
-    their outputs, which come in the order of the calls, get the same ones; `items`
+    """Give ids of their own to calls of one round that have the same id, or none. Their
+    outputs, which come in the order of the calls, get the same ids. Returns `items`
     itself if there is no such call. The new ids are the same each time, so hosts find
     the prompt in their caches."""
     if not _has_equal_ids(items):

@@ -45,7 +45,8 @@ class ForwardedBody:
         return max((n for n in found if isinstance(n, int) and n > 0), default=None)
 
     def limit_output(self, most: int) -> ForwardedBody:
-        """The body with `most` in the place of larger numbers of tokens."""
+        """The body with its limits of output tokens lowered to `most` where they are
+        larger."""
         larger = {
             name: most
             for name in OUTPUT_LIMITS
