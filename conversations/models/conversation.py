@@ -212,6 +212,8 @@ class Conversation(models.Model):
         editable=False,
         help_text=_("Number of times that messages were corrected or removed."),
     )
+    #: Number of times that an item was corrected or erased.
+    corrections = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     indexed_title = models.CharField(
         max_length=200,
         null=True,

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.input.client_outputs import CALL_ID_FIELDS, OUTPUT_TYPES
 from conversations.models.staff.replay import ReplayedTurn
-from conversations.models.turn import Turn, increment_rewritten
+from conversations.models.turn import Turn
 from llm.models import ModelCall
 from llm.wire.items import Item as ItemPayload
 from llm.wire.response_builder import arguments_of
@@ -170,9 +170,18 @@ class Item(models.Model):
         questions.filter(answer__isnull=False).update(answer={})
         questions.update(message="", note="")
 
+    def _count_correction(self) -> None:
+        """So that other processes read the conversation anew, and what is running with
+        the old text stores none of it."""
+        model = apps.get_model("conversations", "Conversation")
+        model.objects.filter(pk=self.turn.conversation_id).update(
+            rewritten=models.F("rewritten") + 1,
+            corrections=models.F("corrections") + 1,
+        )
+
     def _erase_old_text(self) -> int:
         """Returns the number of erased proofs."""
-        increment_rewritten(self.turn.conversation_id)
+        self._count_correction()
         Turn.objects.filter(pk=self.turn_id).update(is_indexed=False)
         turns = Turn.objects.filter(conversation=self.turn.conversation_id).values("pk")
         ModelCall.objects.erase_contents(turns)

@@ -14,7 +14,7 @@ from conversations.engine.process.leased_batches import BatchStore, BatchWorker
 from conversations.engine.replays.changed_turn import ChangedTurn, load_changed
 from conversations.engine.replays.replay_record import ReplayRecord
 from conversations.models import Turn
-from conversations.models.staff.replay import Replay, ReplayedTurn
+from conversations.models.staff.replay import ERASED, Replay, ReplayedTurn
 from llm.errors import LLMError
 from llm.http.recording import unpack
 from llm.models import ModelCall
@@ -39,6 +39,22 @@ class ReplayStore(BatchStore):
     related = ("language_model__provider", "tool_version__tool")
     spent = ("model_calls", "input_tokens", "output_tokens", "cost")
 
+    @transaction.atomic
+    def record(self, row: ReplayedTurn, calls: Sequence[ModelCall]) -> None:
+        """Store the calls. If the conversation was corrected or the turn erased while
+        it ran, the requests may repeat what is gone: the figures alone stay."""
+        if _has_old_text(row):
+            for call in calls:
+                call.recording, call.error_detail = None, ""
+        ModelCall.objects.record_all(calls)
+
+    @transaction.atomic
+    def end_row(self, row: ReplayedTurn) -> None:
+        """Store how it ended, without an answer that may repeat what is gone."""
+        if _has_old_text(row):
+            row.items, row.error = [], ERASED
+        super().end_row(row)
+
 
 store = ReplayStore()
 
@@ -49,6 +65,7 @@ class Replays(BatchWorker):
     async def work_on(self, row: ReplayedTurn) -> None:
         """Fills in the row. Raises LLMError."""
         changed = await self._database.read(load_changed, row.turn_id, row.replay)
+        row.corrections_seen = changed.turn.conversation.corrections
         if changed.rebuilt.load_files is not None:
             await run_on_file_thread(changed.rebuilt.load_files)
         route = changed.rebuilt.route
@@ -71,23 +88,22 @@ class Replays(BatchWorker):
         finally:
             _note_figures(row, changed, record)
             row.items = [*builder.output, *builder.partial()]
-            await self._database.write(_record, row, changed.turn, record.rows)
+            await self._database.write(store.record, row, record.rows)
         row.state = ReplayedTurn.State.COMPLETED
         if error := error_to_store(events):
             row.state = ReplayedTurn.State.FAILED
             row.error = f"{error['code']}: {error['message']}"[:500]
 
 
-@transaction.atomic
-def _record(row: ReplayedTurn, turn: Turn, calls: Sequence[ModelCall]) -> None:
-    """Store the calls. If the conversation was corrected or the turn erased while it
-    ran, the answer and the requests may repeat what is gone: the figures alone stay."""
-    seen = turn.conversation.rewritten
-    if not Turn.objects.filter(pk=turn.pk, conversation__rewritten=seen).exists():
-        row.items = []
-        for call in calls:
-            call.recording, call.error_detail = None, ""
-    ModelCall.objects.record_all(calls)
+def _has_old_text(row: ReplayedTurn) -> bool:
+    """Whether the conversation was corrected, or the turn erased, after it was read.
+    If not, the conversation is locked, so that neither happens before the transaction
+    ends: what corrects it locks it before it looks for rows to erase."""
+    if row.corrections_seen is None:  # it has failed before
+        return False
+    turns = Turn.objects.select_related("conversation").order_by()
+    same = turns.filter(pk=row.turn_id, conversation__corrections=row.corrections_seen)
+    return same.select_for_update(of=("conversation",)).first() is None
 
 
 def _task(changed: ChangedTurn, record: ReplayRecord) -> Task:

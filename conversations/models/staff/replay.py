@@ -119,12 +119,13 @@ class ReplaySet(models.Model):
         return self.name
 
 
+ERASED = "Erased: its conversation was corrected."
+
+
 class ReplayedTurnQuerySet(models.QuerySet["ReplayedTurn"]):
     def erase_items(self) -> int:
         """Erase the answers, which may repeat what was corrected."""
-        return self.exclude(items=[]).update(
-            items=[], error="Erased: its conversation was corrected."
-        )
+        return self.exclude(items=[]).update(items=[], error=ERASED)
 
 
 class ReplayedTurn(models.Model):
@@ -152,6 +153,9 @@ class ReplayedTurn(models.Model):
     output_tokens = models.PositiveBigIntegerField(null=True)
     cost = models.DecimalField(max_digits=18, decimal_places=12, null=True)
     seconds = models.FloatField(null=True)
+
+    #: `Conversation.corrections` when its turn was read to be run. No column.
+    corrections_seen: int | None = None
 
     objects = ReplayedTurnQuerySet.as_manager()
 

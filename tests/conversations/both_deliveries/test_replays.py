@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,7 @@ import httpx
 import pytest
 import respx
 from asgiref.sync import sync_to_async
-from django.db import connection
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from conversations import engine
@@ -28,10 +29,11 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
+from conversations.requests.item_changes import ItemChangeSerializer
 from conversations.staff.replay_report import progress_of
 from llm.errors import BadRequest
 from llm.http import client
-from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.models import ApiKey, LanguageModel, ModelCall, ModelExchange, Provider
 from llm.wire.deltas import TextDelta
 from tests.conversations.both_deliveries.test_engine import answer
 from tests.conversations.scene import a_user
@@ -365,6 +367,88 @@ async def test_a_correction_meanwhile_leaves_figures_alone(chat, answer_by, runn
     await run(change)
     row = await result(change)
     assert (row.items, row.model_calls) == ([], 1)
+    assert row.error.startswith("Erased")
+    call = await ModelCall.objects.aget(replayed_turn_id=turn.pk)
+    assert call.error_detail == ""
+    assert not await ModelExchange.objects.filter(call=call).aexists()
+
+
+async def test_a_pinned_message_takes_no_answer_from_a_replay(chat, answer_by, running):
+    answer_by(Script([TextDelta(0, "Hello.")]))
+    turn = (await answer(chat, text="It is swordfish"))[0]
+    host = SilentHost([TextDelta(0, "Swordfish"), HANG])
+    answer_by(host)
+    change = await Replay.objects.acreate(name="try")
+    await change.turns.acreate(turn=turn)
+    await engine.require_engine().replays.run_due()
+    await until(lambda: host.hanging == 1)
+    item = await turn.items.select_related("turn__conversation").aget(position=0)
+    serializer = ItemChangeSerializer(item, data={"pinned": True}, partial=True)
+    await sync_to_async(serializer.is_valid)(raise_exception=True)
+    await sync_to_async(serializer.save)()
+    await Replay.objects.aupdate(cancel_requested=True)
+    await run(change)
+    assert (await result(change)).items[0]["content"][0]["text"] == "Swordfish"
+
+
+def begin_row(turn: Turn) -> ReplayedTurn:
+    """A row of a new replay that has got its answer."""
+    change = Replay.objects.create(name="try")
+    change.turns.create(turn=turn)
+    lease = replaying.store.claim(change.pk)
+    row = replaying.store.next_row(change.pk, lease)
+    row.corrections_seen = Conversation.objects.get().corrections
+    row.items, row.state = [{"type": "message", "content": "Swordfish"}], "completed"
+    return row
+
+
+def correct_input(turn: Turn) -> None:
+    item = turn.items.select_related("turn").get(position=0)
+    item.correct({**item.payload, "content": []})
+
+
+async def test_a_correction_just_before_the_end_leaves_no_answer(chat, host, running):
+    turn = (await answer(chat, text="It is swordfish"))[0]
+    row = await sync_to_async(begin_row)(turn)
+    await sync_to_async(replaying.store.record)(row, [])
+    await sync_to_async(correct_input)(turn)
+    await sync_to_async(replaying.store.end_row)(row)
+    await row.arefresh_from_db()
+    assert (row.state, row.items) == ("completed", [])
+    assert row.error.startswith("Erased")
+
+
+async def test_a_row_waits_for_a_correction_that_is_being_made(chat, host, running):
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has one writer")
+    turn = (await answer(chat, text="It is swordfish"))[0]
+    row = await sync_to_async(begin_row)(turn)
+    await sync_to_async(_end_while_corrected)(turn, row)
+    await row.arefresh_from_db()
+    assert row.items == []
+
+
+def _end_while_corrected(turn: Turn, row: ReplayedTurn) -> None:
+    def end() -> None:
+        try:
+            replaying.store.end_row(row)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as threads:
+        with transaction.atomic():
+            correct_input(turn)
+            ending = threads.submit(end)
+            while not (ending.done() or _waits()):
+                pass
+            assert not ending.done()
+        ending.result()
+
+
+def _waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return cursor.fetchone()[0] > 0
 
 
 async def test_a_drain_gives_an_interrupted_turn_back(chat, answer_by, running):
