@@ -54,6 +54,7 @@ _INCOMPLETE: dict[str, FinishReason] = {
     "content_filter": "content_filter",
     "steered": "stop",
 }
+_BAD_ENDS = ("failed", "cancelled", "incomplete")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -190,9 +191,16 @@ class ResponsesDecoder:
         return [] if item.done else self._complete(item, fields)
 
     def _terminal(self, data: dict[str, Any]) -> Iterator[Delta]:
+        """The event's type decides how the response ended: its body may repeat an
+        earlier status, or none. A body may only say that it ended worse."""
+        response = data.get("response")
+        if not isinstance(response, dict):
+            response = {"error": data.get("error")}
         status = data["type"].removeprefix("response.")
-        status = "completed" if status == "done" else status  # an early version of xAI
-        return self._whole({"status": status, **data["response"]})
+        if status in ("completed", "done"):  # "done": an early version of xAI
+            own = response.get("status")
+            status = own if own in _BAD_ENDS else "completed"
+        return self._whole({**response, "status": status})
 
     _EVENTS: ClassVar[
         dict[

@@ -558,6 +558,34 @@ def test_a_failure_reports_its_usage_first():
     assert only(heard, UsageDelta)
 
 
+@pytest.mark.parametrize("status", [None, "in_progress", "completed"])
+def test_the_terminal_event_tells_the_end_whatever_its_body_repeats(status: Any):
+    failed = end("failed", error={"code": "server_error", "message": "Oh."})
+    failed["response"]["status"] = status
+    with pytest.raises(ProviderDown):
+        decoded_deltas(START, text(0, "Hel"), failed)
+    cut = end("incomplete", incomplete_details={"reason": "max_output_tokens"})
+    cut["response"]["status"] = status
+    finish = decoded_deltas(START, text(0, "Hel"), cut)[-1]
+    assert finish == FinishDelta("length", "incomplete")
+
+
+@pytest.mark.parametrize(
+    ("status", "finish"),
+    [
+        (None, FinishDelta("stop", "completed")),
+        ("in_progress", FinishDelta("stop", "completed")),
+        ("incomplete", FinishDelta("length", "incomplete")),
+    ],
+)
+def test_a_completed_event_may_say_that_the_response_is_cut(
+    status: Any, finish: FinishDelta
+):
+    last = end()
+    last["response"]["status"] = status
+    assert decoded_deltas(START, text(0, "Hel"), last)[-1] == finish
+
+
 @pytest.mark.parametrize("events", [[], [START], [START, text(0, "Hel")]])
 def test_an_end_without_a_terminal_event_is_a_loss(events: list[dict[str, Any]]):
     with pytest.raises(ProviderDown):
