@@ -53,10 +53,14 @@ _STATE_FIELDS = [
 
 
 class StaffLimitsForm(UnchangedSince, LimitsForm):
-    """An old page would take back the limits that others have set since."""
+    """An old page would take back the limits that others have set since. A save writes
+    all columns, so a revocation is guarded as well."""
 
     guarded_lists = ("allowed_models",)
     guarded = (
+        "expires_at",
+        "revoked_at",
+        "logs_requests_until",
         "scopes",
         "allowed_tools",
         "allowed_conversations",

@@ -480,6 +480,32 @@ def test_an_old_page_of_the_admin_takes_no_limit_back(ada: User, open_chat: Chat
     assert (token.label, token.allowed_conversations) == ("another", open_chat.row.pk)
 
 
+@pytest.mark.parametrize("name", ["expires_at", "revoked_at", "logs_requests_until"])
+def test_an_old_page_of_the_admin_takes_no_date_back(ada: User, name: str):
+    token, _ = issue(ada)
+    page = signed_in(ada)
+    url = reverse("admin:conversations_accesstoken_change", args=[token.pk])
+    old = fields_of(page.get(url))
+    setattr(token, name, timezone.now())
+    token.save()
+    answer = page.post(url, {**old, "label": "another"})
+    assert answer.status_code == 200
+    assert "Others have changed this meanwhile" in answer.content.decode()
+    token.refresh_from_db()
+    assert getattr(token, name) is not None
+    assert token.label != "another"
+    now = fields_of(page.get(url))
+    assert page.post(url, {**now, **parts_of(token)}).status_code == 302
+
+
+def parts_of(token: AccessToken) -> dict[str, str]:
+    """The date and the time of its expiry, as the page sends them."""
+    if token.expires_at is None:
+        return {}
+    shown = timezone.localtime(token.expires_at)
+    return {"expires_at_0": f"{shown:%Y-%m-%d}", "expires_at_1": f"{shown:%H:%M:%S}"}
+
+
 def test_the_command_limits_it(
     ada: User, folder: Folder, open_chat: Chat, capsys: pytest.CaptureFixture[str]
 ):
