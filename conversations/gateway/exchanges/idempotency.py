@@ -116,11 +116,9 @@ async def answer_once(context: RequestContext, handler: Handler) -> None:
 def give_up(row: AnsweredRequest, resources: Resources) -> None:
     """Let another request have the key of a cancelled one. The write is queued, because
     the database may not answer. If the lease is lost, the request that takes the key
-    continues the turn that this one opened."""
-    if row.is_lost:
-        resources.write_queue.add(row.hand_over)
-    elif not row.is_unstoppable:
-        resources.write_queue.add(row.release)
+    continues the turn that this one opened, which may even be over by then."""
+    if not row.is_unstoppable:
+        resources.write_queue.add(row.end_lease if row.is_lost else row.release)
 
 
 async def claim(

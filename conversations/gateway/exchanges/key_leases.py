@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 INTERVAL = LEASE.total_seconds() / 4  # so that some renewals may fail
 #: Seconds after the last renewal began, until which a request may be answered. The
 #: database begins the lease later than that, by its own clock, so it ends later too.
+#: Unless this machine is suspended: then its clock stands still, the database's does
+#: not, and the request goes on until a renewal finds that another process has its key.
 PATIENCE = LEASE.total_seconds() - 10
 
 

@@ -139,6 +139,16 @@ class AnsweredRequest(models.Model):
         if not rows.update(lease_expires_at=database_now(-LEASE.total_seconds())):
             self.release()
 
+    def end_lease(self) -> None:
+        """For a request that was cancelled because its lease ran out: as `release`,
+        unless it has opened a stored response. Then the next request with the key gets
+        that response, however it has ended by now."""
+        rows = self._own_rows().filter(status=None)
+        rows.filter(lease_expires_at__isnull=False).exclude(turn_id="").update(
+            lease_expires_at=database_now(-LEASE.total_seconds())
+        )
+        rows.filter(turn_id="").delete()
+
     def _own_rows(self) -> AnsweredRequestQuerySet:
         """None if another process has taken the key over, which each does at a time of
         its own."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -17,11 +16,11 @@ from django.utils import timezone
 
 from conversations import engine
 from conversations.engine.database.executor import Database
-from conversations.gateway.exchanges.key_leases import PATIENCE, KeyLeases
+from conversations.gateway.exchanges.idempotency import give_up
+from conversations.gateway.exchanges.key_leases import KeyLeases
 from conversations.gateway.loop_resources import MAX_OPENINGS, resources
 from conversations.models import AccessToken, Turn
 from conversations.models.gateway.answered_request import (
-    LEASE,
     AnsweredRequest,
     ClaimLost,
 )
@@ -147,6 +146,13 @@ async def test_the_key_of_a_background_stream_stays_in_use(background: Backgroun
         while not (ids := await ids_of_turns()):
             pass
     assert (await background.ask(stream=True)).status == 409
+    row = await AnsweredRequest.objects.aget()
+    row.is_unstoppable = row.is_lost = True
+    give_up(row, resources())
+    written = threading.Event()
+    resources().write_queue.add(written.set)  # after the others
+    assert await asyncio.to_thread(written.wait, 60)
+    assert (await background.ask(stream=True)).status == 409
     assert await ids_of_turns() == ids
 
 
@@ -227,6 +233,31 @@ async def test_a_stored_response_of_a_lost_process_is_not_opened_again(
         await lose(status=None, body=None)
         assert (await ask()).status == 200
         assert len(await ids_of_turns()) == 2
+    await client.close()
+
+
+async def test_a_lost_request_whose_response_is_over_gives_it_to_the_next(
+    running: None,
+):
+    client = await Client().open()
+    with Host(lambda received: canned_reply("chat", received)) as host:
+        name = await add_model("openai_compatible", "openai_chat", host.url, "m")
+        body = {"model": name, "input": "Hi", "stream": True}
+
+        async def ask() -> Answer:
+            return await client.post("/v1/responses", body, {"idempotency-key": "one"})
+
+        assert (await ask()).status == 200
+        await AnsweredRequest.objects.aupdate(status=None, body=None)
+        row = await AnsweredRequest.objects.aget()
+        row.is_lost = True
+        give_up(row, resources())
+        async with asyncio.timeout(60):
+            while (again := await ask()).status == 409:
+                pass
+        (turn_id,) = await ids_of_turns()
+        assert (again.status, turn_id.encode() in again.body) == (200, True)
+        assert len(host.received) == 1
     await client.close()
 
 
@@ -325,25 +356,26 @@ async def answer_for_ever(leases: KeyLeases, row: AnsweredRequest) -> None:
 
 
 async def test_a_process_that_cannot_renew_stops_before_another_answers():
-    row, _ = await claim_of(await a_token())
+    token = await a_token()
+    row, _ = await claim_of(token)
     leases = KeyLeases(Unreachable(), interval=0.0, patience=0.05)
     async with asyncio.timeout(60):
         with pytest.raises(ClaimLost):
             await answer_for_ever(leases, row)
     leases.close()
-    assert LEASE.total_seconds() > PATIENCE
     assert row.is_lost
-    assert not (await claim_of(await AccessToken.objects.aget()))[1]
+    assert not (await claim_of(token))[1]  # its lease is longer than the patience
+    await lose()
+    assert (await claim_of(token))[1]
 
 
 async def test_a_process_that_renews_goes_on():
     row, _ = await claim_of(await a_token())
-    row.leased_at = time.monotonic() - 50  # only renewals let it go on
-    leases = KeyLeases(resources().database, interval=0.0, patience=60.0)
-    renewed_at = row.leased_at
+    began_at = row.leased_at
+    leases = KeyLeases(resources().database, interval=0.0, patience=3_600.0)
     with leases.renewing(row):
         async with asyncio.timeout(60):
-            while row.leased_at == renewed_at:
+            while row.leased_at == began_at:
                 await asyncio.sleep(0)
     leases.close()
     assert not row.is_lost
