@@ -221,6 +221,8 @@ class GeminiDecoder:
         self._citations = candidate.get("citationMetadata") or self._citations
 
     def _part(self, part: Part) -> Iterable[Delta]:
+        if None in part.values():  # gateways write every field that a part may have
+            part = {name: value for name, value in part.items() if value is not None}
         if "text" in part:
             return self._text(part)
         if "functionCall" in part:

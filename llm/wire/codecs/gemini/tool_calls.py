@@ -129,8 +129,9 @@ def _within(container: Any, step: str | int, new: Any) -> Any:
 
 
 def _value(piece: dict[str, Any]) -> Any:
-    name = next((name for name in _VALUES if name in piece), None)
-    return None if name in (None, "nullValue") else piece[name]
+    found = ((name, piece.get(name)) for name in _VALUES)
+    name, value = next(((n, v) for n, v in found if v is not None), ("", None))
+    return None if name == "nullValue" else value
 
 
 def signed_call(call: Item, signature: str) -> list[dict[str, Any]]:

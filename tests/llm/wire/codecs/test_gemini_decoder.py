@@ -116,6 +116,52 @@ class TestText:
         assert [*deltas, *decoder.close()] == decoded(stream)
 
 
+class TestNullFields:
+    """Gateways write every field that a part may have."""
+
+    NULLS = dict.fromkeys(
+        [
+            "text",
+            "thought",
+            "thoughtSignature",
+            "functionCall",
+            "inlineData",
+            "fileData",
+            "executableCode",
+            "codeExecutionResult",
+            "toolCall",
+            "toolResponse",
+        ]
+    )
+
+    @pytest.mark.parametrize(
+        "parts",
+        [
+            [text("a")],
+            [thought("Hm.", **SIGNED), text("a", **SIGNED)],
+            [text("a"), call(args={"a": 1}, **SIGNED)],
+            [PNG],
+            [CODE, OUTPUT, text("1")],
+            [partial("$.a", "b"), {"functionCall": {}}],
+        ],
+    )
+    def test_they_change_nothing(self, parts):
+        plain = read(chunk(*parts))
+        filled = read(chunk(*({**self.NULLS, **part} for part in parts)))
+        assert [{**item, "id": "", "call_id": ""} for item in filled.output] == [
+            {**item, "id": "", "call_id": ""} for item in plain.output
+        ]
+        assert [*filled.proofs.values()] == [*plain.proofs.values()]
+
+    def test_a_partial_argument_has_the_value_that_is_not_null(self):
+        values = {"stringValue": None, "numberValue": 3, "boolValue": None}
+        piece = {"jsonPath": "$.n", **values}
+        begin = {"name": "f", "partialArgs": [piece], "willContinue": True}
+        parts = [{"functionCall": begin}, {"functionCall": {}}]
+        [item] = read(chunk(*parts)).output
+        assert orjson.loads(item["arguments"]) == {"n": 3}
+
+
 class TestProofs:
     """Put one after another they are the parts that go back."""
 
