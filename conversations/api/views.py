@@ -319,7 +319,7 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
                 _check_connection(request, connections)
         opened: OpenedTurn = serializer.save()
         turn = opened.turn
-        engine.submit(turn.pk, turn.conversation_id, opened)
+        engine.submit(turn.pk, turn.conversation_id, opened, request.user.pk)
         if follows:
             form: StreamForm = "response" if waits else "events"
             return TurnStreamResponse(turn.pk, form=form, is_checked=True)

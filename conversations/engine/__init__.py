@@ -123,10 +123,13 @@ def is_draining() -> bool:
 
 
 def submit(
-    turn_id: str, conversation_id: str = "", opened: OpenedTurn | None = None
+    turn_id: str,
+    conversation_id: str = "",
+    opened: OpenedTurn | None = None,
+    owner: int | None = None,
 ) -> None:
     """Run a committed turn. Without an engine in this process, a sweep of another
-    process finds it.
+    process finds it. Owners, the users who send messages, are served in turn.
 
     A turn that was just `opened` is not read again if it can run at once. On the
     engine's own loop the turn is queued immediately, so a subscriber that comes next
@@ -138,9 +141,11 @@ def submit(
     with suppress(RuntimeError):
         running = asyncio.get_running_loop()
     if running is _engine.loop:
-        _engine.submit(turn_id, conversation_id, opened)
+        _engine.submit(turn_id, conversation_id, opened, owner)
         return
-    _engine.loop.call_soon_threadsafe(_engine.submit, turn_id, conversation_id, opened)
+    _engine.loop.call_soon_threadsafe(
+        _engine.submit, turn_id, conversation_id, opened, owner
+    )
 
 
 async def open(
@@ -164,7 +169,7 @@ async def open(
 
     async def open_here() -> Turn:
         opened = await (execute or _execute_on_channels_thread)(open_turn)
-        submit(opened.turn.pk, opened.turn.conversation_id, opened)
+        submit(opened.turn.pk, opened.turn.conversation_id, opened, owner)
         return opened.turn
 
     return await open_with_slot(slots or FairSlots(1), owner, open_here, abandon)
@@ -212,7 +217,7 @@ def continue_message(
     from conversations.engine import message_consequences
 
     opened = message_consequences.continue_message(turn.pk, token, user, admit)
-    submit(opened.pk, opened.conversation_id)
+    submit(opened.pk, opened.conversation_id, owner=user.pk if user else None)
     return opened
 
 

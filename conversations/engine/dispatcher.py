@@ -81,11 +81,17 @@ class Dispatcher:
 
     # Queue
 
-    def put(self, turn_id: str, opened: OpenedTurn | None = None) -> None:
-        """Run the turn as soon as there is room. A second call does nothing."""
+    def put(
+        self,
+        turn_id: str,
+        opened: OpenedTurn | None = None,
+        owner: int | None = None,
+    ) -> None:
+        """Run the turn as soon as there is room. A second call does nothing. `owner`:
+        the user behind whose other turns it waits; without one, it waits as if it were
+        its user's only turn."""
         if self._is_closed or turn_id in self.active_turns:
             return
-        owner = opened.turn.author_id if opened is not None else None
         self._queue(ClaimAttempt(turn_id, opened=opened, owner=owner))
 
     def put_alone(self, turn_id: str, *, is_repeated: bool) -> None:

@@ -134,22 +134,36 @@ class Engine:
     # Queue
 
     def submit(
-        self, turn_id: str, conversation_id: str, opened: OpenedTurn | None = None
+        self,
+        turn_id: str,
+        conversation_id: str,
+        opened: OpenedTurn | None = None,
+        owner: int | None = None,
     ) -> None:
         if open_pages[conversation_id]:  # all pages belong to this process
-            self.put_and_announce(turn_id, conversation_id, opened)
+            self.put_and_announce(turn_id, conversation_id, opened, owner)
         else:
-            self.dispatcher.put(turn_id, opened)
+            self.dispatcher.put(turn_id, opened, owner)
 
-    def put(self, turn_id: str, opened: OpenedTurn | None = None) -> None:
-        """Run the turn as soon as there is room. A second call does nothing."""
-        self.dispatcher.put(turn_id, opened)
+    def put(
+        self,
+        turn_id: str,
+        opened: OpenedTurn | None = None,
+        owner: int | None = None,
+    ) -> None:
+        """Run the turn as soon as there is room, `owner`'s turns one after another. A
+        second call does nothing."""
+        self.dispatcher.put(turn_id, opened, owner)
 
     def put_and_announce(
-        self, turn_id: str, conversation_id: str, opened: OpenedTurn | None = None
+        self,
+        turn_id: str,
+        conversation_id: str,
+        opened: OpenedTurn | None = None,
+        owner: int | None = None,
     ) -> None:
         """Queue a turn that this process has opened, and announce it to open pages."""
-        self.put(turn_id, opened)
+        self.put(turn_id, opened, owner)
         self.tasks.create(announce_turn(conversation_id, turn_id), name="notify")
 
     async def open(
@@ -165,7 +179,7 @@ class Engine:
         return await open_with_slot(
             self.dispatcher.starts,
             owner,
-            partial(self._open, open_turn, is_page),
+            partial(self._open, open_turn, owner, is_page),
             abandon,
             self._create_opening,
         )
@@ -176,10 +190,12 @@ class Engine:
         self.tasks.add(task)
         return task
 
-    async def _open(self, open_turn: Callable[[], OpenedTurn], is_page: bool) -> Turn:
+    async def _open(
+        self, open_turn: Callable[[], OpenedTurn], owner: int | None, is_page: bool
+    ) -> Turn:
         turn, runs_here = await self.dispatcher.open(open_turn)
         if not runs_here:
-            self.submit(turn.pk, turn.conversation_id)
+            self.submit(turn.pk, turn.conversation_id, owner=owner)
         elif open_pages[turn.conversation_id] > is_page:  # besides the one that asks
             self.tasks.create(
                 announce_turn(turn.conversation_id, turn.pk), name="notify"
@@ -257,8 +273,8 @@ class Engine:
         """Whether there may be more turns than there is room."""
         limit = max(room, MIN_CHOICE)
         found = await self.database.read(claim_store.to_sweep, limit)
-        for turn_id in self._fair_turns.choose(found, room):
-            self.put(turn_id)
+        for turn in self._fair_turns.choose(found, room):
+            self.put(turn.turn_id, owner=turn.author_id)
         suspects = await self.database.read(claim_store.suspects, 1)
         if not suspects:
             self.dispatcher.gate.forget_waiting()

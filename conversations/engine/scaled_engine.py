@@ -93,7 +93,11 @@ class ScaledEngine(Engine):
     # Queue
 
     def submit(
-        self, turn_id: str, conversation_id: str, opened: OpenedTurn | None = None
+        self,
+        turn_id: str,
+        conversation_id: str,
+        opened: OpenedTurn | None = None,
+        owner: int | None = None,
     ) -> None:
         """The turn's notice was committed with it; only the open pages need a
         notification."""
@@ -102,9 +106,14 @@ class ScaledEngine(Engine):
         if conversation_id:
             self.tasks.create(announce_turn(conversation_id, turn_id), name="notify")
 
-    def put(self, turn_id: str, opened: OpenedTurn | None = None) -> None:
+    def put(
+        self,
+        turn_id: str,
+        opened: OpenedTurn | None = None,
+        owner: int | None = None,
+    ) -> None:
         if self._is_worker:
-            super().put(turn_id)
+            super().put(turn_id, owner=owner)
         elif not self.tasks.draining:
             self.tasks.create(self._enqueue(turn_id), name="enqueue")
 

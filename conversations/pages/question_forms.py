@@ -67,7 +67,7 @@ class QuestionForm(forms.Form):
             return False
         if is_turn_ready:
             turn = self.question.tool_call.turn
-            engine.submit(turn.pk, turn.conversation_id)
+            engine.submit(turn.pk, turn.conversation_id, owner=user.pk)
         engine.notify_decision(self.question)
         engine.announce_decision(self.question)
         return True

@@ -133,7 +133,7 @@ def continue_turn(turn: Turn, user: Any, token: AccessToken | None = None) -> Tu
         if not branches.is_cut(turn):
             raise
     opened = _open_continuation(turn, user, token)
-    engine.submit(opened.pk, opened.conversation_id)
+    engine.submit(opened.pk, opened.conversation_id, owner=user.pk)
     return opened
 
 

@@ -57,6 +57,6 @@ def answer_question(
         raise InvalidInput(InputError(param, problems[0])) from exc
     if goes_on:
         call = question.tool_call
-        engine.submit(call.turn_id, call.turn.conversation_id)
+        engine.submit(call.turn_id, call.turn.conversation_id, owner=user.pk)
     engine.notify_decision(question)
     engine.announce_decision(question)

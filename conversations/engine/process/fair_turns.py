@@ -22,8 +22,8 @@ class FairTurns:
         self._taken: dict[int, int] = {}
         self._count = 0
 
-    def choose(self, found: Sequence[ClaimableTurn], room: int) -> list[str]:
-        """The ids of the turns to take, at most `room`."""
+    def choose(self, found: Sequence[ClaimableTurn], room: int) -> list[ClaimableTurn]:
+        """The turns to take, at most `room`."""
         taken = self._taken
         ranked = sorted(found, key=lambda turn: (turn.place, taken.get(turn[1], 0)))
         if len(taken) > MAX_AUTHORS:
@@ -31,4 +31,4 @@ class FairTurns:
         for turn in ranked[:room]:
             self._count += 1
             taken[turn.author_id] = self._count
-        return [turn.turn_id for turn in ranked[:room]]
+        return ranked[:room]

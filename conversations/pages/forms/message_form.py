@@ -310,13 +310,13 @@ class MessageForm(TurnForm):
                 author=self.user,
                 **place_beside(first),
             ).turn
-            transaction.on_commit(partial(_submit, sibling))
+            transaction.on_commit(partial(_submit, sibling, self.user.pk))
         BranchChoice.objects.choose(conversation.pk, self.user.pk, first.pk)
         return first
 
 
-def _submit(turn: Turn) -> None:
-    engine.submit(turn.pk, turn.conversation_id)
+def _submit(turn: Turn, owner: int) -> None:
+    engine.submit(turn.pk, turn.conversation_id, owner=owner)
 
 
 def _with_files(rows: list[Attachment], item: ItemPayload) -> ItemPayload:

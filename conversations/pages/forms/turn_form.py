@@ -227,7 +227,7 @@ class TurnForm(forms.Form):
         """
         items = self.items()
         turn, _is_new = self._get_or_open(items, self._key(items))
-        engine.submit(turn.pk, turn.conversation_id)
+        engine.submit(turn.pk, turn.conversation_id, owner=self.user.pk)
         return turn
 
     def _size_of_new_files(self) -> int:

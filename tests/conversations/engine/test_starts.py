@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -188,6 +189,65 @@ async def test_an_open_page_hears_of_a_turn_that_it_has_not_opened(
         assert heard == {"type": "branches.changed"}
     else:
         assert heard == {"type": "turn.queued", "turn": turn.pk}
+
+
+@pytest.mark.parametrize("way", ["opened", "submitted"])
+async def test_a_flood_of_one_user_delays_another_by_one_turn(
+    way: str,
+    conversations: list[Conversation],
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+):
+    """By messages of pages and stored responses, and by those of REST and forms."""
+    settings.TURN_CONCURRENCY = 1
+    runs, answer = asyncio.Event(), [TextDelta(0, "Hello."), FinishDelta("stop")]
+    monkeypatch.setattr(client, "stream", Script([runs, *answer], answer))
+    bob = await sync_to_async(User.objects.create_user)("bob")
+    his = conversations[-1]
+    his.owner = bob
+    await his.asave()
+    engine, turns = Engine(MemoryLog(), database), list[Turn]()
+    for conversation in conversations:
+        owner = conversation.owner_id
+        if way == "opened":
+            opener = _opener_with_items(conversation, [])
+            turns.append(await engine.open(opener, owner))
+        else:
+            turns.append(await sync_to_async(_opener(conversation))())
+            engine.submit(turns[-1].pk, conversation.pk, owner=owner)
+    runs.set()
+    assert await _ends(engine, turns) == ["completed"] * TURNS
+    begun = Turn.objects.order_by("started_at").values_list("pk", flat=True)
+    order = await sync_to_async(list)(begun)
+    assert order.index(turns[-1].pk) <= 2  # one runs, one of the flood is before him
+    await engine.drain(grace=PATIENT)
+
+
+async def test_a_sweep_lets_users_who_come_later_pass_those_with_many_turns(
+    conversations: list[Conversation],
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+):
+    """As after a restart: it takes up a flood, and another user comes."""
+    settings.TURN_CONCURRENCY = 1
+    runs, answer = asyncio.Event(), [TextDelta(0, "Hello."), FinishDelta("stop")]
+    monkeypatch.setattr(client, "stream", Script([runs, *answer], answer))
+    bob = await sync_to_async(User.objects.create_user)("bob")
+    *flood, his = conversations
+    his.owner = bob
+    await his.asave()
+    turns = [await sync_to_async(_opener(each))() for each in flood]
+    engine = Engine(MemoryLog(), database)
+    await engine.sweep()
+    turns.append(await engine.open(_opener_with_items(his, []), bob.pk))
+    runs.set()
+    assert await _ends(engine, turns) == ["completed"] * TURNS
+    begun = Turn.objects.order_by("started_at").values_list("pk", flat=True)
+    order = await sync_to_async(list)(begun)
+    assert order.index(turns[-1].pk) <= 2
+    await engine.drain(grace=PATIENT)
 
 
 def _opener_with_items(
