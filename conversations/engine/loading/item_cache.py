@@ -2,9 +2,9 @@
 
 Its size is a share of the machine's memory. Where it is full, a conversation gets room
 only if it was used more often of late than those that it would replace, weighed by what
-reading each of them again costs for every byte. So a rotation through more
-conversations than there is room for finds some of them cached; with the one used
-longest ago replaced first, it would find none.
+reading each of them again costs for every byte; a few are compared at a time. So a
+rotation through more conversations than there is room for finds some of them cached;
+with the one used longest ago replaced first, it would find none.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import math
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 
@@ -33,6 +34,7 @@ LEAST = 3_000_000  # characters, whatever the share is
 FIXED_COST = 50_000
 HALF_LIFE = 600.0  # seconds after which a use counts half
 REMEMBERED = 10_000  # conversations whose uses are counted
+WEIGHED = 64  # conversations that are compared at once
 _LIMITS = (  # of the container: cgroups in version 2 and in version 1
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -61,7 +63,8 @@ class ItemCache:
     ) -> None:
         self._size = size
         self._used = 0
-        self._cached: dict[str, CachedItems] = {}
+        #: The next ones to be weighed come first.
+        self._cached: OrderedDict[str, CachedItems] = OrderedDict()
         #: Of a conversation: its uses, and when they were last counted.
         self._uses: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._clock = clock
@@ -104,19 +107,34 @@ class ItemCache:
             return []
         if size > self._size:
             return None
-        values = {
-            each: self._value(each, cached.size, now)
-            for each, cached in self._cached.items()
-        }
-        dropped = []
-        for each in sorted(values, key=values.__getitem__):
-            if value is not None and values[each] >= value:
+        dropped: list[str] = []
+        for each, its_value in self._weigh(now):
+            if value is not None and its_value >= value:
                 return None
             dropped.append(each)
             missing -= self._cached[each].size
             if missing <= 0:
                 break
         return dropped
+
+    def _weigh(self, now: float) -> Iterator[tuple[str, float]]:
+        """Yield cached conversations with their values: a few of them, the least value
+        first, then the next few.
+
+        To compare all of them would cost each turn more, the more are cached. Those
+        that were weighed come last, so that all have their turn.
+        """
+        left = len(self._cached)
+        while left > 0:
+            few = list(islice(self._cached, min(left, WEIGHED)))
+            left -= len(few)
+            for each in few:
+                self._cached.move_to_end(each)
+            values = {
+                each: self._value(each, self._cached[each].size, now) for each in few
+            }
+            for each in sorted(values, key=values.__getitem__):
+                yield each, values[each]
 
     def _drop(self, conversation_id: str) -> None:
         if cached := self._cached.pop(conversation_id, None):

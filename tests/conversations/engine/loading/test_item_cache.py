@@ -215,6 +215,62 @@ def test_what_is_cheap_to_read_for_its_size_goes_first():
     assert not is_cached(cache, "long")
 
 
+class Weighed:
+    """Cached items that count how often anything looks at their size."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    @property
+    def size(self) -> int:
+        self.looks += 1
+        return 10_000
+
+
+def test_a_full_cache_costs_the_same_however_much_it_caches():
+    looks = {}
+    for count in (500, 5_000):
+        cache, weighed = ItemCache(count * 10_000, Clock()), Weighed()
+        for number in range(count):
+            cache.store(f"old {number}", weighed)
+        weighed.looks = 0
+        for number in range(50):
+            cache.store(f"new {number}", weighed)
+        looks[count] = weighed.looks
+    assert looks[5_000] == looks[500]
+
+
+@pytest.mark.parametrize("stay", [5, 500])
+def test_a_long_conversation_gets_the_room_of_many_short_ones(stay: int):
+    clock = Clock()
+    cache = ItemCache(1_000 * 10_000, clock)
+    names = [f"short {number}" for number in range(1_000)]
+    for name in names:
+        use(cache, name, 10_000)
+    clock.now += 20 * HALF_LIFE
+    size = (1_000 - stay) * 10_000
+    assert not use(cache, "long", size)
+    assert not use(cache, "long", size)  # one use alone replaces nothing
+    assert use(cache, "long", size)
+    assert sum(is_cached(cache, name) for name in names) == stay
+
+
+def test_what_is_used_stays_among_thousands_that_nobody_uses():
+    clock = Clock()
+    cache = ItemCache(2_000 * 10_000, clock)
+    for number in range(2_000):
+        use(cache, f"once {number}", 10_000)
+    used = [f"used {number}" for number in range(50)]
+    for name in used * 4:
+        use(cache, name, 10_000)
+    for number in range(3_000):
+        use(cache, f"later {number}", 10_000)
+        use(cache, f"later {number}", 10_000)
+        if number % 100 == 0:
+            found = [use(cache, name, 10_000) for name in used]
+            assert all(found)
+
+
 def test_the_size_is_a_share_of_memory(settings):
     settings.HISTORY_CACHE_SHARE = 50
     large = memory_limit() // 5 // 4
