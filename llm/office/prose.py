@@ -6,18 +6,18 @@ import re
 from collections.abc import Callable, Mapping
 
 from llm.office.package import Unreadable
+from llm.office.signs import sign_of
 
 _MAX_LEVEL = 6  # of a heading in Markdown
 _MAX_BASES = 10  # styles that are based on one another
 _MAX_NESTED = 20  # tables in one another: each level copies the text
 _MAX_ROW = 2_000_000  # characters of a paragraph, or of a row of a table
+_MAX_CELLS = 16_384  # of a row of a table; Word's own limit is 63
 _HEADING = re.compile(r"heading (\d)", re.IGNORECASE)
 #: A second version of the same content; text that was moved away; how Japanese is
 #: pronounced; positions of tabulators.
 _PASSED_OVER = frozenset({"Fallback", "moveFrom", "rt", "tabs"})
 _COUNTS = frozenset(map(str, range(64)))  # of columns of a table, Word's own
-#: Boxes of forms, by their codes in the fonts Wingdings.
-_BOXES = {"FE": "☒", "FD": "☒", "78": "☒", "52": "☑", "A8": "☐", "6F": "☐", "FC": "✓"}
 _NOTE_REFERENCES = frozenset({"endnoteReference", "footnoteReference"})
 _SIGNS = {"br": "\n", "cr": "\n", "noBreakHyphen": "-", "tab": "\t"}
 #: Of a formula, before what they stand for.
@@ -138,12 +138,14 @@ class Prose:
         elif name == "p" and self._paragraphs:
             self._end_paragraph(self._paragraphs.pop())
         elif name in _FRACTION_SIGNS and self._paragraphs:
-            self._paragraphs[-1].pieces.append(")")
+            self._paragraphs[-1].end_group(_FRACTION_SIGNS[name])
         elif name == "tc" and self._cells:
             cell = " ".join(self._cells.pop())
             if self._rows:
                 self._rows[-1].append(" ".join(cell.split()))
                 self._rows[-1] += [""] * self._columns.pop(len(self._cells), 0)
+                if len(self._rows[-1]) > _MAX_CELLS:
+                    raise Unreadable("too_large")
         elif name == "tr" and self._rows:
             row = self._rows.pop()
             self._emit("\t".join(row) if not self._cells else " ".join(row))
@@ -157,12 +159,12 @@ class Prose:
             self._size += len(text)
             if self._size > _MAX_ROW:
                 raise Unreadable("too_large")
-            self._paragraphs[-1].pieces.append(text)
+            self._paragraphs[-1].add(text)
 
     def _note_columns(self, name: str, value: str) -> None:
         count = int(value) if value in _COUNTS else 0
         if name == "gridBefore":
-            self._rows[-1] += [""] * count
+            self._rows[-1] = self._rows[-1] or [""] * count
         elif self._cells and count:
             self._columns[len(self._cells) - 1] = count - 1
 
@@ -177,17 +179,14 @@ class Prose:
         if sign := _SIGNS.get(name):
             paragraph.pieces.append(sign)
         elif name == "sym":
-            code = attributes.get("char", "").upper().removeprefix("F0")
-            is_box = attributes.get("font", "").startswith("Wingdings")
-            paragraph.pieces.append(_BOXES.get(code, "□") if is_box else "□")
+            font, code = attributes.get("font", ""), attributes.get("char", "")
+            paragraph.add(sign_of(font, code))
         elif name in _FRACTION_SIGNS:
             paragraph.pieces.append(_FRACTION_SIGNS[name])
         elif name == "r":
-            paragraph.was_raised, paragraph.is_raised = paragraph.is_raised, False
-        elif name == "vertAlign" and value == "superscript" and paragraph.pieces:
-            if not paragraph.was_raised:
-                paragraph.pieces.append("^")
-            paragraph.is_raised = True
+            paragraph.begin_run()
+        elif name == "vertAlign":
+            paragraph.is_superscript = value == "superscript"
         elif name == "pStyle":
             paragraph.level = self._styles.level(value)
         elif name == "outlineLvl":
@@ -220,14 +219,37 @@ class Prose:
 
 
 class _Paragraph:
-    __slots__ = ("is_listed", "is_raised", "level", "mark", "pieces", "was_raised")
+    __slots__ = (
+        *("is_listed", "is_raised", "is_superscript", "level", "mark", "pieces"),
+        "was_raised",
+    )
 
     def __init__(self, mark: str) -> None:
         self.pieces: list[str] = []
         self.level = 0
         self.is_listed = False
-        self.is_raised = self.was_raised = False  # this run, and the one before
+        self.is_superscript = False  # this run
+        self.is_raised = self.was_raised = False  # text of this run, and the one before
         self.mark = mark
+
+    def begin_run(self) -> None:
+        self.was_raised, self.is_raised = self.is_raised, False
+        self.is_superscript = False
+
+    def add(self, text: str) -> None:
+        """Add text of a run, with a caret before what is raised."""
+        if self.is_superscript and not self.is_raised:
+            if self.pieces and not self.was_raised:
+                self.pieces.append("^")
+            self.is_raised = True
+        self.pieces.append(text)
+
+    def end_group(self, sign: str) -> None:
+        """End a part of a formula. Nothing is written of an exponent without text."""
+        if sign == _FRACTION_SIGNS["sup"] and self.pieces[-1:] == [sign]:
+            self.pieces.pop()
+        else:
+            self.pieces.append(")")
 
 
 def _outline_level(value: str) -> int:

@@ -19,6 +19,10 @@ LIMIT = 1_000_000
 DOCUMENT = docx(paragraph("Hello"))
 
 
+def table_row(content: str) -> str:
+    return f"<w:tbl><w:tr>{content}</w:tr></w:tbl>"
+
+
 def reason(data: bytes) -> str:
     with pytest.raises(Unreadable) as caught:
         extract_text(data, LIMIT)
@@ -108,7 +112,19 @@ def test_parts_are_found_whatever_the_case_of_their_names():
         (
             '<w:p><w:r><w:sym w:font="Wingdings" w:char="F0FE"/><w:t> yes </w:t>'
             '<w:sym w:font="Wingdings" w:char="F0A8"/><w:t> no</w:t></w:r></w:p>',
-            "☒ yes ☐ no",
+            "☑ yes ☐ no",
+        ),
+        (
+            '<w:p><w:r><w:t>A </w:t><w:sym w:font="Wingdings" w:char="F0E0"/>'
+            '<w:t> B, 5 </w:t><w:sym w:font="Symbol" w:char="F06D"/><w:t>m </w:t>'
+            '<w:sym w:font="Webdings" w:char="F061"/></w:r></w:p>',
+            "A → B, 5 μm \ufffd",
+        ),
+        (
+            "<w:p><w:r><w:t>see</w:t></w:r><w:r><w:rPr>"
+            '<w:vertAlign w:val="superscript"/></w:rPr><w:footnoteReference w:id="2"/>'
+            "</w:r><w:r><w:t> i</w:t></w:r><m:sup/><w:r><w:t>x</w:t></w:r></w:p>",
+            "see[^2] ix\n\n[^2]: A note.",
         ),
         (
             "<w:p><w:r><w:t>Dose </w:t></w:r><w:f><w:num><w:t>1</w:t></w:num><w:den>"
@@ -143,6 +159,12 @@ def test_cells_over_several_columns_leave_room_for_them():
     )
     text = extract_text(docx(f"<w:tbl>{rows}</w:tbl>" + paragraph("End")), LIMIT)
     assert "A\t2024\t\t2025\n\t\t\t3\n" in text
+
+
+def test_columns_before_a_row_count_once():
+    before = '<w:trPr><w:gridBefore w:val="63"/></w:trPr>'
+    body = paragraph("B") + table_row(before * 1_000 + f"<w:tc>{paragraph('A')}</w:tc>")
+    assert extract_text(docx(body), LIMIT) == "B\n\n" + "\t" * 63 + "A\n"
 
 
 def test_slides_come_in_their_order_with_titles_and_notes():
@@ -225,6 +247,7 @@ def test_what_cannot_be_read_says_why(data: bytes, why: str):
         docx(f'<w:r a="{"x" * 5_000_000}"/>'),
         docx(paragraph("ab " * 1_000_000)),
         docx("<w:p><w:r><w:tbl><w:tr><w:tc>" + paragraph("ab " * 300_000) * 3),
+        docx(table_row('<w:tc><w:gridSpan w:val="63"/></w:tc>' * 300_000)),
     ],
 )
 def test_a_small_file_costs_little_work(data: bytes):
