@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -21,9 +22,12 @@ def encoded(charset: str, text: str = TEXT) -> str:
 
 
 def sent(codec: Codec, **part: Any) -> dict[str, Any]:
-    content = [{"type": "input_file", **part}]
-    item = {"type": "message", "role": "user", "content": content}
+    item = user_message([{"type": "input_file", **part}])
     return codec.encode(Request(model="m", items=[item]))
+
+
+def user_message(content: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": content}
 
 
 @pytest.mark.parametrize(
@@ -62,6 +66,41 @@ def test_a_host_of_files_gets_base64_as_a_data_url():
         "filename": "a.pdf",
         "file_data": "data:application/pdf;base64,JVBERi0=",
     }
+
+
+@pytest.mark.parametrize("head", ["", "data:application/pdf;base64,"])
+def test_no_host_gets_line_breaks_in_base64(head: str):
+    content = b"%PDF-1.7" * 100
+    clean = base64.b64encode(content).decode()
+    data = head + base64.encodebytes(content).decode().replace("\n", "\r\n")
+    part = {"file_data": data, "filename": "a.pdf"}
+    [message] = sent(OpenAIChatCodec(files=True), **part)["messages"]
+    url = f"data:application/pdf;base64,{clean}"
+    assert message["content"][0]["file"]["file_data"] == url
+    [message] = sent(AnthropicCodec(), **part)["messages"]
+    assert message["content"][0]["source"]["data"] == clean
+    [sent_content] = sent(GEMINI_CODEC, **part)["contents"]
+    assert sent_content["parts"][0]["inlineData"]["data"] == clean
+    assert read_file(data, "a.pdf").content() == content
+
+
+def test_no_picture_has_line_breaks_in_its_base64():
+    url = "data:image/png;base64,iVBO\r\nRw0K"
+    part = {"type": "input_image", "image_url": url}
+    request = Request(model="m", items=[user_message([part])])
+    [message] = OpenAIChatCodec().encode(request)["messages"]
+    assert message["content"][0]["image_url"]["url"].endswith(",iVBORw0K")
+    [message] = AnthropicCodec().encode(request)["messages"]
+    assert message["content"][0]["source"]["data"] == "iVBORw0K"
+
+
+def test_base64_in_many_words_costs_little_memory():
+    data = "AA " * 1_000_000
+    tracemalloc.start()
+    read_file(data, "a.pdf")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * len(data)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,13 @@ import orjson
 from llm.errors import BadRequest
 from llm.wire.codecs.call_order import pair_calls
 from llm.wire.codecs.feature_fallbacks import has_late_instructions
-from llm.wire.codecs.file_data import FileData, is_data_url, names_video, read_file
+from llm.wire.codecs.file_data import (
+    FileData,
+    is_data_url,
+    names_video,
+    read_file,
+    without_breaks,
+)
 from llm.wire.codecs.openai_chat.host_options import HostOptions
 from llm.wire.codecs.openai_chat.reasoning import TEXT_FIELDS, join_pieces
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
@@ -306,7 +312,7 @@ class _Writer:
             raise _cannot_send("an image by its file id; send the image itself")
         if not self._codec.image_urls and not is_data_url(url):
             raise _cannot_send("an image by its address; send the image itself")
-        image = {"url": url}
+        image = {"url": without_breaks(url) if is_data_url(url) else url}
         if (detail := part.get("detail")) and detail != "auto":
             image["detail"] = detail
         return {"type": "image_url", "image_url": image}
@@ -327,8 +333,10 @@ class _Writer:
         if data and (text := _text_file(file)) is not None:
             return {"type": "text", "text": f"{name}:\n\n{text}"}
         if self._codec.files and data:
-            if _BASE64.match(data) and not is_data_url(data):
-                data = f"data:{file.media_type};base64,{data}"
+            if is_data_url(data):
+                data = without_breaks(data)
+            elif _BASE64.match(data):
+                data = f"data:{file.media_type};base64,{file.encoded}"
             return {"type": "file", "file": {"filename": name, "file_data": data}}
         raise _cannot_send(f"the file {name!r}; send its text")
 
