@@ -2,10 +2,11 @@
 
 import { $, notice } from "./dom.js";
 import { draftOf } from "./drafts.js";
-import { Files, sizeInWords } from "./files.js";
+import { Files, inWords } from "./files.js";
 import { hasArrived } from "./people/arrival.js";
 import { choicesOf, restoreChoices } from "./people/new-chat-choices.js";
 import { SENT } from "./people/sign-out.js";
+import { sizeOf } from "./sending.js";
 import { removeUnnamed } from "./stored-files.js";
 import { local, session } from "./stored.js";
 import { gettext, interpolate } from "./texts.js";
@@ -120,10 +121,10 @@ export class Composer {
   /** Why the server would refuse the text; "" if it would not. */
   #tooLarge(text) {
     const limit = Number(this.#form.dataset.maxText);
-    const { length: size } = new TextEncoder().encode(text);
+    const size = sizeOf(text);
     if (!limit || size <= limit) return "";
     const words = gettext("The message has %(size)s; the limit is %(limit)s.");
-    return interpolate(words, { size: sizeInWords(size), limit: sizeInWords(limit) });
+    return interpolate(words, inWords({ size, limit }));
   }
 
   async #post(submitter) {

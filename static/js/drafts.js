@@ -1,10 +1,9 @@
 // Texts and uploaded files that are not sent yet, by their author and conversation.
 //
-// Each page has a draft of its own, which its tab finds again after a reload: two tabs of a
-// chat do not overwrite each other's. One that a tab has left without sending is found by
-// the next tab with a new chat, or with the same chat, also if the tab ended without a sign,
-// as by a crash: an open page has a lock with the name of its draft. Browsers have locks on
-// https only; without them a draft that nobody has changed for an hour counts as left, a
+// Each page has a draft of its own, which its tab finds again after a reload. One that a tab
+// has left without sending is found by the next tab with a new chat, or with the same chat,
+// also after a crash: an open page has a lock with the name of its draft. Browsers have
+// locks on https only; without them a draft that is unchanged for an hour counts as left, a
 // copy of a tab begins with the tab's draft, and a tab that is new to a chat with a copy of
 // the last text there: its own tab may have crashed.
 

@@ -1,8 +1,7 @@
 // Files of a message: choose, paste or drop them, show upload progress, remove them.
 //
-// In a conversation each file is uploaded at once, and the message refers to its id. The
-// first message of a new conversation sends its files in the form that creates it; until
-// then the browser stores them.
+// In a conversation each file is uploaded at once, and the message refers to its id. A new
+// one is created by a form with its files, which the browser stores until then.
 
 import { $, announce, cloned, icon, isSignIn, slot } from "./dom.js";
 import { fitPicture, isPicture } from "./pictures.js";
@@ -27,7 +26,17 @@ export function sizeInWords(size) {
   for (const [factor, words] of UNITS) {
     if (size >= factor) return interpolate(words, { size: shortNumber(size / factor) });
   }
-  return interpolate(ngettext("%(size)s byte", "%(size)s bytes", size), { size });
+  return bytesInWords(size);
+}
+
+const bytesInWords = (size) =>
+  interpolate(ngettext("%(size)s byte", "%(size)s bytes", size), { size });
+
+/** In bytes if their words would be the same. */
+export function inWords({ size, limit }) {
+  const isClose = sizeInWords(size) === sizeInWords(limit);
+  const words = isClose ? bytesInWords : sizeInWords;
+  return { size: words(size), limit: words(limit) };
 }
 
 export class Files {
@@ -69,7 +78,7 @@ export class Files {
     return this.#entries.some(({ request, isFitting, isAwaited }) => request || isFitting || isAwaited);
   }
 
-  /** Says that the message waits, until `act` is called or somebody changes the message. */
+  /** Says that the message waits, until `act` is called or the message changes. */
   whenReady(act) {
     this.#waiting = act;
     this.#note.hidden = false;
@@ -169,11 +178,10 @@ export class Files {
   }
 
   #sizeProblem({ name, size }) {
-    const { maxSize } = this.#form.dataset;
-    if (size <= maxSize) return "";
+    const limit = Number(this.#form.dataset.maxSize);
+    if (size <= limit) return "";
     const words = gettext("“%(name)s” has %(size)s; the limit for a file is %(limit)s.");
-    const limit = sizeInWords(Number(maxSize));
-    return interpolate(words, { name, size: sizeInWords(size), limit });
+    return interpolate(words, { name, ...inWords({ size, limit }) });
   }
 
   /** `known` is what the server has, `stored` the name of what the browser stores. */

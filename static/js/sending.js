@@ -5,6 +5,9 @@ const LONGEST_DELAY = 8000;
 /** Halves of pairs, such as of an emoji that was cut in two: no server accepts them. */
 const HALVES = /\p{Surrogate}/gu;
 
+/** Bytes, which the server counts. */
+export const sizeOf = (text) => new TextEncoder().encode(text).length;
+
 /** The input of a message: its text, or content parts with the files first. */
 export function inputOf({ text: written, model, parts, when, branch }) {
   const text = written.replace(HALVES, "\uFFFD");

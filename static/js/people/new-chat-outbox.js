@@ -1,11 +1,10 @@
-// A new chat's first message is sent once, also if the connection or the page is lost.
-//
-// The form's message is kept with its idempotency key until its arrival is known. Any
-// page of a chat that finds one kept sends it again with the same key: the server then
-// answers with the turn that it has, if the first request did arrive.
+// A new chat's first message is sent once, also if the connection or the page is lost: it
+// is stored with its idempotency key until its arrival is known, and sent again by any page
+// of a chat. The server answers a key that it knows with its turn.
 
 import { $, element, isSignIn, leave, newKey, notice } from "../dom.js";
 import { restOf } from "../polling/rounds.js";
+import { sizeOf } from "../sending.js";
 import { session } from "../stored.js";
 import { hasArrived } from "./arrival.js";
 import { Waiting, isTooOld } from "./waiting.js";
@@ -28,8 +27,7 @@ export class NewChatOutbox {
   #timer = 0;
   #isSending = false;
 
-  /** `isNew`: this is a new chat's page. Others send what was kept without leaving. The
-   *  server remembers the key of a message for `keyDays`. */
+  /** `isNew`: of a new chat's page; others stay. The server knows a key for `keyDays`. */
   constructor(user, words, { isNew, keyDays }) {
     this.#waiting = new Waiting(user, "new");
     this.#words = words;
@@ -53,8 +51,7 @@ export class NewChatOutbox {
     this.#flush();
   }
 
-  /** Makes due what this tab was sending and, where its text can be given back, what
-   * was refused on another page. */
+  /** Makes due what this tab was sending, and here what another page was refused. */
   #release(message, mine) {
     if (message.key === mine) this.#waiting.add({ ...message, dueAt: 0 });
     else if (this.#isNew && message.isRefused) {
@@ -67,7 +64,8 @@ export class NewChatOutbox {
     if (event.submitter?.hasAttribute("formaction")) return;
     const body = new FormData(this.#form, event.submitter);
     const text = body.get("text") || body.get("suggestion") || "";
-    if (!text.trim() || $("#attached li")) return; // files cannot be kept
+    if (!text.trim() || $("#attached li")) return; // no files
+    if (sizeOf(text) > this.#form.dataset.maxText) return; // the composer refuses it
     const message = {
       key: body.get("key") || newKey(),
       text,
@@ -119,7 +117,7 @@ export class NewChatOutbox {
       this.#pause(message, response);
       return true;
     }
-    // Signed out, or in as another user: the message stays stored for its author.
+    // Signed out, or in as another user
     if (isSignIn(response)) {
       this.#waiting.add({ ...message, dueAt: 0 });
       leave();
@@ -139,7 +137,7 @@ export class NewChatOutbox {
     return false;
   }
 
-  /** Without an end it would hold the lock for which all other tabs wait. */
+  /** It ends, as all other tabs wait for the lock. */
   async #post({ key, text, fields = [] }) {
     const body = new FormData();
     const token = $("[name=csrfmiddlewaretoken]", this.#form).value;
@@ -149,7 +147,7 @@ export class NewChatOutbox {
     return fetch(NEW_CHAT, { method: "POST", body, signal: AbortSignal.timeout(OTHERS_AFTER) });
   }
 
-  /** Pauses grow with the failures of all tabs, which the message counts. */
+  /** Longer after each failure in any tab. */
   #pause(message, response) {
     const { failures = 0 } = message;
     const rest = Math.min(response ? restOf(response) : 0, LONGEST_REST) * 1000;
@@ -157,7 +155,7 @@ export class NewChatOutbox {
     this.#waiting.add({ ...message, failures: failures + 1, dueAt: Date.now() + pause });
   }
 
-  /** Says what has become of the messages that are left, and plans their next attempt. */
+  /** Says what became of the messages, and plans the next attempt. */
   #report() {
     const refused = this.#waiting.messages.filter(({ isRefused }) => isRefused);
     const paused = this.#waiting.messages.filter(isToBeRetried);
@@ -212,7 +210,7 @@ export class NewChatOutbox {
   }
 }
 
-/** Runs `act` while no other tab runs what has this name. Browsers have locks on https only. */
+/** Browsers have locks on https only. */
 function alone(name, act) {
   return navigator.locks ? navigator.locks.request(name, act) : act();
 }

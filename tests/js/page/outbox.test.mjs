@@ -300,6 +300,44 @@ test("a round that fails keeps no later round from sending", async () => {
   assert.deepEqual([posted, failures], [["k1"], ["InvalidStateError"]]);
 });
 
+test("a new chat's text larger than the server accepts is not stored to be sent", async (t) => {
+  t.after(() => {
+    delete form.dataset.maxText;
+    delete document.addEventListener;
+    globalThis.FormData = Usual;
+    text.value = "";
+  });
+  const Usual = FormData;
+  globalThis.FormData = class extends Map {
+    constructor() {
+      super([["key", "k9"], ["text", text.value]]);
+    }
+  };
+  let submitted;
+  document.addEventListener = (type, act) => type === "submit" && (submitted = act);
+  await open({ isNew: true, messages: [] });
+  form.dataset.maxText = "9"; // bytes
+  for (const [words, count] of [["\u{1f600}\u{1f600}ab", 0], ["\u{1f600}\u{1f600}a", 1]]) {
+    text.value = words;
+    submitted({ target: form, submitter: null });
+    assert.equal(stored().length, count);
+  }
+});
+
+test("sizes that look alike are compared in bytes", () => {
+  form.dataset.maxText = "1000000";
+  for (const [size, words] of [[1_200_000, "1.2 MB; the limit is 1 MB"], [1_000_001, "1,000,001 bytes; the limit is 1,000,000 bytes"]]) {
+    text.value = "a".repeat(size);
+    const submit = new Event("submit", { cancelable: true });
+    Object.defineProperty(submit, "submitter", { value: null });
+    new Composer({ conversation: "7", onSend() {}, onRefused() {} });
+    form.dispatchEvent(submit);
+    assert.match(shown(), new RegExp(words));
+  }
+  delete form.dataset.maxText;
+  text.value = "";
+});
+
 test("a text larger than the server accepts stays in the box", (t) => {
   t.after(() => {
     delete form.dataset.maxText;
