@@ -7,6 +7,7 @@ the work that it avoids.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +17,17 @@ from pathlib import Path
 from django.conf import settings
 
 from conversations.access.errors import ServerBusy
+from conversations.throttled_warning import ThrottledWarning
 
+#: The settings that are limits. The first one that is reached is the reason of a
+#: refusal.
+LIMITS = (
+    "MAX_LAG",
+    "MAX_MEMORY",
+    "MAX_START_WAIT",
+    "MAX_WAITING_TURNS",
+    "MAX_CONNECTIONS",
+)
 #: Weight of the newest measurement in the mean lag. At 50 measurements a second the
 #: mean follows a change within about a second.
 _NEWEST = 0.02
@@ -37,7 +48,8 @@ class Load:
     lag: float = 0.0  # mean seconds by which the event loop calls a timer late
     memory: float = 0.0  # megabytes
     excess: str = ""  # the setting whose limit was reached at the last update
-    refusals: int = 0  # since the process began
+    #: Since the process began, by limit.
+    refusals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LIMITS, 0))
     #: Called at each update; the gateway and the engine set their own functions.
     opening_wait: Callable[[], float] = field(default=_zero)  # seconds
     start_wait: Callable[[], float] = field(default=_zero)  # seconds, once opened
@@ -54,13 +66,16 @@ class Load:
 
 
 load = Load()
+_MESSAGE = "new work is refused: %s is reached (docs/scaling.md)"
+refusal_warnings = {
+    name: ThrottledWarning(logging.getLogger(__name__), _MESSAGE) for name in LIMITS
+}
 
 
 def check_room() -> None:
     """Raises ServerBusy if a limit of this process is reached. Thread-safe."""
-    if load.excess:
-        load.refusals += 1
-        raise ServerBusy(retry_after=_RETRY_AFTER)
+    if limit := load.excess:
+        raise note_refusal(limit)
 
 
 def check_connections() -> None:
@@ -68,19 +83,27 @@ def check_connections() -> None:
     requests of other processes, whose load this one does not know."""
     limit = settings.MAX_CONNECTIONS
     if limit and load.connections() >= limit:
-        load.refusals += 1
-        raise ServerBusy(retry_after=_RETRY_AFTER)
+        raise note_refusal("MAX_CONNECTIONS")
+
+
+def note_refusal(limit: str) -> ServerBusy:
+    """Count a refusal because of this limit, and tell the operator. Returns its
+    error."""
+    load.refusals[limit] += 1
+    refusal_warnings[limit].log(limit)
+    return ServerBusy(retry_after=_RETRY_AFTER)
 
 
 def find_excess(load: Load) -> str:
     """The setting whose limit is reached, or ""."""
-    for name, value in (
-        ("MAX_LAG", load.lag),
-        ("MAX_MEMORY", load.memory),
-        ("MAX_START_WAIT", load.opening_wait() + load.start_wait()),
-        ("MAX_WAITING_TURNS", load.waiting_turns()),
-        ("MAX_CONNECTIONS", load.connections()),
-    ):
+    values = (
+        load.lag,
+        load.memory,
+        load.opening_wait() + load.start_wait(),
+        load.waiting_turns(),
+        load.connections(),
+    )
+    for name, value in zip(LIMITS, values, strict=True):
         # Most values are 0, which reaches no limit.
         if value and (limit := getattr(settings, name)) and value >= limit:
             return name

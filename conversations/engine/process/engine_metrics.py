@@ -35,11 +35,14 @@ class EngineCollector(Collector):
             "Longest delay of a timer in the last five seconds.",
             value=running.status_report.lag,
         )
-        yield CounterMetricFamily(
+        refusals = CounterMetricFamily(
             "parley_busy_refusals_total",
             "Requests refused because a limit of this process was reached.",
-            value=overload.load.refusals,
+            labels=["limit"],
         )
+        for limit, count in overload.load.refusals.items():
+            refusals.add_metric([limit], count)
+        yield refusals
 
 
 def _collect_turns(running: Engine) -> Iterator[Metric]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -9,11 +10,11 @@ from django.urls import reverse
 
 from conversations.access import overload
 from conversations.access.errors import ServerBusy
-from conversations.access.overload import Load, check_room
+from conversations.access.overload import LIMITS, Load, check_room
+from conversations.engine.process.engine_metrics import EngineCollector
 from conversations.models import Turn
+from conversations.throttled_warning import ThrottledWarning
 from tests.conversations.scene import signed_in
-
-MEASURES = ["MAX_LAG", "MAX_MEMORY", "MAX_START_WAIT", "MAX_WAITING_TURNS"]
 
 
 @pytest.fixture
@@ -28,9 +29,9 @@ def busy(load: Load) -> None:
     load.excess = "MAX_LAG"
 
 
-@pytest.mark.parametrize("name", [*MEASURES, "MAX_CONNECTIONS"])
+@pytest.mark.parametrize("name", LIMITS)
 def test_each_limit_refuses_once_it_is_reached(name: str, load: Load, settings: Any):
-    for each in [*MEASURES, "MAX_CONNECTIONS"]:
+    for each in LIMITS:
         setattr(settings, each, 5)
     load.lag = load.memory = 4.9
     load.start_wait = load.waiting_turns = load.connections = lambda: 4
@@ -52,10 +53,34 @@ def test_each_limit_refuses_once_it_is_reached(name: str, load: Load, settings: 
     with pytest.raises(ServerBusy) as caught:
         check_room()
     assert caught.value.retry_after
-    assert load.refusals == 1
+    assert load.refusals == {**dict.fromkeys(LIMITS, 0), name: 1}
     setattr(settings, name, 0)
     load.update(0)
     check_room()
+
+
+def test_the_log_names_the_limit_and_once_a_minute(
+    load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    logger, minute = logging.getLogger(overload.__name__), iter([0.0, 59.0, 61.0])
+    throttled = ThrottledWarning(logger, "refused: %s", clock=lambda: next(minute))
+    monkeypatch.setattr(overload, "refusal_warnings", {"MAX_MEMORY": throttled})
+    load.excess = "MAX_MEMORY"
+    for _ in range(3):
+        with pytest.raises(ServerBusy):
+            check_room()
+    assert caplog.messages == ["refused: MAX_MEMORY"] * 2
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_metric_counts_by_limit_from_the_start(running: None, load: Load):
+    load.excess = "MAX_MEMORY"
+    with pytest.raises(ServerBusy):
+        check_room()
+    families = {each.name: each for each in EngineCollector().collect()}
+    samples = families["parley_busy_refusals"].samples
+    found = {each.labels["limit"]: each.value for each in samples}
+    assert found == {**dict.fromkeys(LIMITS, 0), "MAX_MEMORY": 1}
 
 
 def test_one_stall_is_no_overload_and_a_lasting_one_is(load: Load, settings: Any):
