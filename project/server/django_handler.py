@@ -45,7 +45,8 @@ from project.server import server_errors
 from project.server.large_bodies import has_credentials, is_known
 from project.server.request_threads import RequestThreads
 
-PROBES = ("/healthz", "/readyz")
+#: Paths of supervisors.
+SUPERVISED = ("/healthz", "/readyz", "/metrics")
 FILE_PIECE = 2**16  # bytes of a file that are sent at once
 
 #: Not `run_in_executor`: `async_to_sync` in a view uses the server's event loop.
@@ -60,8 +61,9 @@ class Handler:
         self._application = get_wsgi_application()
         self._threads = RequestThreads()
         # A probe waits for no request, and none for the other: a database that hangs
-        # must not get the process killed.
-        self._probe_threads = {path: RequestThreads() for path in PROBES}
+        # must not get the process killed. And metrics matter most when all threads are
+        # busy.
+        self._own_threads = {path: RequestThreads() for path in SUPERVISED}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         with suppress(ClientDisconnected):
@@ -85,7 +87,7 @@ class Handler:
                     raise
                 await _refuse(scope, send, 507, server_errors.disk_full)
                 return
-            threads = self._probe_threads.get(scope["path"], self._threads)
+            threads = self._own_threads.get(scope["path"], self._threads)
             async with threads.take() as thread:
                 respond = _in_thread(self._respond, executor=thread.executor)
                 response = await respond(_describe_body(scope, body), body)
@@ -130,7 +132,7 @@ class Handler:
             return longest
         if not has_credentials(headers):
             return limit
-        threads = self._probe_threads.get(scope["path"], self._threads)
+        threads = self._own_threads.get(scope["path"], self._threads)
         async with threads.take() as thread:
             known = await _in_thread(is_known, executor=thread.executor)(headers)
         return longest if known else limit

@@ -118,6 +118,7 @@ urlpatterns += [
     path("described/<rest>", described),
     path("readyz", held),
     path("healthz", plain),
+    path("metrics", plain),
 ]
 
 
@@ -222,7 +223,10 @@ async def test_a_request_stands_behind_whichever_ends_first() -> None:
         await asyncio.gather(*tasks)
 
 
-async def test_probes_stand_behind_no_request_and_not_behind_each_other() -> None:
+@pytest.mark.parametrize("path", ["/healthz", "/metrics"])
+async def test_probes_and_metrics_stand_behind_no_request_and_not_behind_each_other(
+    path: str,
+) -> None:
     handler = Handler()
     tasks = await _begin(handler, "held", THREADS)
     events.extend(threading.Event() for _ in range(THREADS))
@@ -234,7 +238,7 @@ async def test_probes_stand_behind_no_request_and_not_behind_each_other() -> Non
         tasks.append(asyncio.create_task(probe))
         assert await asyncio.to_thread(arrived.acquire, timeout=30)
     async with asyncio.timeout(30):
-        start, _ = await _send_request("healthz", handler=handler, path="/healthz")
+        start, _ = await _send_request("plain", handler=handler, path=path)
     assert start["status"] == 200
     for event in events:
         event.set()
