@@ -37,12 +37,15 @@ class ChangedTurn:
     rebuilt: Rebuilt
     tools: Mapping[str, RuntimeTool]
     tools_run: list[str]  # filled in while it runs
+    access_token_id: int | None  # whose limit to conversations holds here too
     first_request: str  # of the original, if it is kept; else ""
 
 
 def load_changed(turn_id: str, change: Replay) -> ChangedTurn:
     """Synchronous; reads rows. Raises LLMError."""
     turn = _load_turn(turn_id)
+    access_token_id = turn.access_token_id
+    turn.access_token = None  # nothing is charged to it, and its rates do not hold
     if change.instructions:
         turn.options = {**turn.options, "instructions": change.instructions}
     outputs = [row.payload for row in output_rows(turn)]
@@ -63,6 +66,7 @@ def load_changed(turn_id: str, change: Replay) -> ChangedTurn:
             for name, tool in rebuilt.tools.items()
         },
         tools_run=notes,
+        access_token_id=access_token_id,
         first_request=_first_request(turn_id),
     )
 
@@ -72,7 +76,6 @@ def _load_turn(turn_id: str) -> Turn:
     turn = Turn.objects.select_related(*related).filter(pk=turn_id).first()
     if turn is None or not turn.is_finished:
         raise NotReplayable("The turn is not over, or was erased.")
-    turn.access_token = None  # neither charged to its token nor limited by it
     return turn
 
 

@@ -122,7 +122,7 @@ def _task(changed: ChangedTurn, record: ReplayRecord) -> Task:
             # Not the turn's id: tools would get the idempotency keys of its calls.
             turn_id=record.id,
             may_read_chats=turn.may_read_chats,
-            access_token_id=turn.access_token_id,
+            access_token_id=changed.access_token_id,
         ),
         is_cost_exhausted=record.is_cost_exhausted,
     )

@@ -22,6 +22,7 @@ from conversations.engine.maintenance.row_erasure import erase_turns
 from conversations.engine.process import leased_batches
 from conversations.engine.replays import replaying
 from conversations.models import (
+    AccessToken,
     Conversation,
     Item,
     Replay,
@@ -33,6 +34,7 @@ from conversations.requests.item_changes import ItemChangeSerializer
 from conversations.staff.replay_report import progress_of
 from llm.errors import BadRequest
 from llm.http import client
+from llm.http.recording import Recording
 from llm.models import ApiKey, LanguageModel, ModelCall, ModelExchange, Provider
 from llm.wire.deltas import TextDelta
 from tests.conversations.both_deliveries.test_engine import answer
@@ -40,7 +42,7 @@ from tests.conversations.scene import a_user
 from tests.conversations.script import HANG, Script, SilentHost
 from tests.llm.chat import DONE, call, chunk, frames
 from tools.models import PermittedTools
-from tools.registry import RuntimeTool
+from tools.registry import Context, RuntimeTool
 
 HOST = "https://models.example/v1"
 PIXEL = (
@@ -274,6 +276,34 @@ async def test_only_what_was_asked_for_runs(chat, host, tools, running, fields, 
     assert sorted((await result(change)).tools_run) == sorted(ran)
 
 
+async def test_a_tool_that_runs_has_the_limits_of_the_turns_token(
+    chat, host, running, monkeypatch
+):
+    contexts: list[Context] = []
+
+    async def run(context, arguments):
+        contexts.append(context)
+        return "Hello."
+
+    count = RuntimeTool(
+        name="count",
+        description="",
+        parameters={"type": "object"},
+        call=run,
+        replay="safe",
+    )
+    monkeypatch.setattr(
+        "conversations.engine.loading.available_tools.permitted_tools",
+        lambda turn: PermittedTools({"count": count}),
+    )
+    turn, _ = await answer(chat, text="please call")
+    user = await sync_to_async(lambda: chat.owner)()
+    token, _ = await sync_to_async(AccessToken.issue)(user, "program")
+    await Turn.objects.aupdate(access_token=token)
+    await replay(turn, is_live=True)
+    assert [context.access_token_id for context in contexts] == [None, token.pk]
+
+
 async def test_a_call_that_was_not_made_before_has_no_result(
     chat, host, tools, running
 ):
@@ -405,6 +435,33 @@ def begin_row(turn: Turn) -> ReplayedTurn:
 def correct_input(turn: Turn) -> None:
     item = turn.items.select_related("turn").get(position=0)
     item.correct({**item.payload, "content": []})
+
+
+@pytest.mark.parametrize("is_corrected", [False, True])
+async def test_requests_that_may_have_corrected_text_are_not_stored(
+    chat, host, running, is_corrected
+):
+    turn = (await answer(chat, text="It is swordfish"))[0]
+    row = await sync_to_async(begin_row)(turn)
+    made = await ModelCall.objects.aget()
+    made.pk, made.write_id = None, None
+    made.turn_id, made.replayed_turn_id = "", turn.pk
+    made.error_detail = "Swordfish?"
+    made.recording = Recording(
+        method="POST",
+        url=httpx.URL(HOST),
+        headers=httpx.Headers(),
+        secrets=(),
+        limit=99,
+        body=b"swordfish",
+        body_size=9,
+    )
+    if is_corrected:
+        await sync_to_async(correct_input)(turn)
+    await sync_to_async(replaying.store.record)(row, [made])
+    call = await ModelCall.objects.aget(replayed_turn_id=turn.pk)
+    is_stored = await ModelExchange.objects.filter(call=call).aexists()
+    assert (is_stored, bool(call.error_detail)) == (not is_corrected, not is_corrected)
 
 
 async def test_a_correction_just_before_the_end_leaves_no_answer(chat, host, running):
