@@ -32,7 +32,8 @@ export class Composer {
     const { user } = document.body.dataset;
     this.#draft = draftOf(user, conversation, this.#text.value);
     this.#files = new Files({ conversation, url: uploads, draft: this.#draft, complain });
-    if (!this.#text.value) this.#restore(this.#draft.read());
+    if (!this.#text.value) this.#text.value = this.#draft.read();
+    this.#restoreChoices();
     this.#findLost();
     if (hasSent || !conversation) removeUnnamed();
     document.addEventListener("change", ({ target }) => {
@@ -167,11 +168,6 @@ export class Composer {
     this.#files.restore(this.#draft.files);
     if (!this.#text.value) this.#restoreChoices();
     if (text) this.#prepend(text);
-  }
-
-  #restore(text) {
-    this.#text.value = text;
-    this.#restoreChoices();
   }
 
   /** Existing chats and drafts of earlier versions have no choices. */

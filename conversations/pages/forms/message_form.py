@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ from conversations.turns.attachments import (
     store_files,
 )
 from conversations.turns.branches import MAX_COMPARED, place_beside
-from conversations.turns.tool_choices import choose_tools
+from conversations.turns.tool_choices import ToolChoice, choose_tools
 from llm.models import LanguageModel
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, user_message
@@ -131,6 +131,16 @@ class MessageForm(TurnForm):
         if (name := self.data.get("preset")) is None:
             return Preset.objects.default_for(self.user)
         return Preset.objects.available_to(self.user).filter(name=name).first()
+
+    @cached_property
+    def tools(self) -> list[ToolChoice]:
+        """With the boxes as they were sent: a refused message comes back with them."""
+        tools = super().tools
+        if not self.data.get("tools_shown"):
+            return tools
+        data: Any = self.data
+        chosen = data.getlist("tool")
+        return [replace(tool, is_on=tool.name in chosen) for tool in tools]
 
     @property
     def plain_model(self) -> LanguageModel | None:

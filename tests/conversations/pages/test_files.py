@@ -223,6 +223,16 @@ def test_the_first_message_brings_the_choice(web: Client):
 
 
 @pytest.mark.usefixtures("tools")
+def test_a_refused_message_comes_back_with_its_choice(web: Client):
+    sent = {"text": " ", "tools_shown": "1", "tool": ["calculator"]}
+    answer = web.post("/", sent)
+    assert answer.status_code == 400
+    page = answer.content.decode()
+    assert "checked" in box("calculator", page)
+    assert "checked" not in box("current_time", page)
+
+
+@pytest.mark.usefixtures("tools")
 def test_a_form_that_showed_no_tools_changes_none(
     web: Client, conversation: Conversation
 ):

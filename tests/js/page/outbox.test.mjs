@@ -324,6 +324,25 @@ test("a new chat's text larger than the server accepts is not stored to be sent"
   }
 });
 
+test("a page that opens with its draft's text goes on with its choices", () => {
+  const temporary = Object.assign(new Element("input", { name: "temporary" }), {
+    ...{ name: "temporary", type: "checkbox", value: "on", checked: true, form },
+  });
+  body.append(temporary);
+  form.dataset.scripted = "";
+  for (const leave of leaving.splice(0)) leave();
+  text.value = "Summarise this";
+  const open = () => new Composer({ conversation: undefined, onSend: () => false, onRefused() {} });
+  open();
+  document.dispatchEvent(Object.defineProperty(new Event("change"), "target", { value: temporary }));
+  for (const leave of leaving.splice(0)) leave();
+  temporary.checked = false; // as each page begins
+  open();
+  assert.equal(temporary.checked, true);
+  temporary.remove();
+  text.value = "";
+});
+
 test("sizes that look alike are compared in bytes", () => {
   form.dataset.maxText = "1000000";
   for (const [size, words] of [[1_200_000, "1.2 MB; the limit is 1 MB"], [1_000_001, "1,000,001 bytes; the limit is 1,000,000 bytes"]]) {
