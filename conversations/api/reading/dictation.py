@@ -10,6 +10,7 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from conversations.access import overload
 from conversations.api import schema
 from conversations.api.authentication import token_of
 from conversations.api.errors import PayloadTooLarge, request_id
@@ -45,6 +46,7 @@ class DictationView(ApiView):
     def post(self, request: Request) -> Response:
         """The text of a recording (`file`: WebM, Ogg, MP4, MP3, WAV or FLAC), by the
         model that staff name for it. Nothing is kept of the recording."""
+        overload.check_room()
         if (file := request.FILES.get("file")) is None:
             raise NoFiles
         recording = read_recording(file.read(settings.DICTATION_MAX_SIZE + 1))
