@@ -14,6 +14,7 @@ Source: https://peps.python.org/pep-3333/
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +29,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
+from conversations.access import overload
 from conversations.engine.connection_revocation import CREDENTIAL, STORE_CREDENTIAL
 from conversations.engine.database import disk_space
 from conversations.http.decompression import (
@@ -47,6 +49,9 @@ from project.server.request_threads import RequestThreads
 
 #: Paths of supervisors.
 SUPERVISED = ("/healthz", "/readyz", "/metrics")
+#: What REST does not begin above a limit of the process. Its views check it too, but
+#: only after the body was read and a thread was free.
+NEW_WORK = re.compile(r"/api/(?:conversations/[^/]+/turns|turns/[^/]+/continue)/")
 FILE_PIECE = 2**16  # bytes of a file that are sent at once
 
 #: Not `run_in_executor`: `async_to_sync` in a view uses the server's event loop.
@@ -66,6 +71,9 @@ class Handler:
         self._own_threads = {path: RequestThreads() for path in SUPERVISED}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if overload.load.excess and _is_new_work(scope):
+            await _refuse_new_work(scope, send)
+            return
         with suppress(ClientDisconnected):
             try:
                 body = await self._read_body(scope, receive)
@@ -176,6 +184,21 @@ async def _send_pieces(
 async def _wait_for_disconnect(receive: Any) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _is_new_work(scope: Any) -> bool:
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    return scope["method"] == "POST" and NEW_WORK.fullmatch(path) is not None
+
+
+async def _refuse_new_work(scope: Any, send: Any) -> None:
+    """Without a thread, as all of them may be busy, and unread."""
+    busy = overload.note_refusal(overload.load.excess)
+    headers, body = server_errors.server_busy(scope["path"].encode(), busy)
+    await send(
+        {"type": "http.response.start", "status": busy.status, "headers": headers}
+    )
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _refuse(

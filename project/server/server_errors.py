@@ -7,10 +7,12 @@ engine does not start.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import orjson
 
+from conversations.access.errors import ServerBusy
 from conversations.engine.database import disk_space
 from conversations.http.decompression import ACCEPTED
 from project.error_page import render_for, wants_page
@@ -67,6 +69,15 @@ def not_running(scope: Any) -> tuple[Headers, bytes]:
         scope["path"].encode(), 503, "Service Unavailable", text
     )
     return [*headers, (b"Retry-After", b"2")], body
+
+
+def server_busy(path: bytes, busy: ServerBusy) -> tuple[Headers, bytes]:
+    """The answer that a view of REST would give."""
+    headers, body = error_response(
+        path, busy.status, "Service Unavailable", str(busy), busy.openai_code
+    )
+    seconds = math.ceil(busy.retry_after or 0)
+    return [*headers, (b"Retry-After", b"%d" % seconds)], body
 
 
 def disk_full(path: bytes) -> tuple[Headers, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -14,7 +15,17 @@ from conversations.access.overload import LIMITS, Load, check_room
 from conversations.engine.process.engine_metrics import EngineCollector
 from conversations.models import Turn
 from conversations.throttled_warning import ThrottledWarning
+from project.server.django_handler import Handler
 from tests.conversations.scene import signed_in
+
+REFUSAL = {
+    "error": {
+        "message": "The server is busy; try again in a few seconds.",
+        "type": "server_error",
+        "param": None,
+        "code": "server_busy",
+    }
+}
 
 
 @pytest.fixture
@@ -106,7 +117,7 @@ def test_rest_refuses_a_message_and_stores_nothing(conversation):
     path = f"/api/conversations/{conversation.pk}/turns/"
     answer = client.post(path, {"input": "Hi"}, "application/json")
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
-    assert answer.json()["error"]["code"] == "server_busy"
+    assert answer.json() == REFUSAL
     assert not Turn.objects.exists()
     assert client.get(path).status_code == 200  # reading goes on
 
@@ -121,3 +132,38 @@ def test_a_form_comes_back_with_its_text(conversation):
     assert "A long thought" in text
     assert "The server is busy; try again in a few seconds." in text
     assert not Turn.objects.exists()
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize(
+    ("view", "names"), [("turns", ["conv_1"]), ("continue", ["resp_1"])]
+)
+async def test_the_server_refuses_work_of_rest_before_it_reads_it(
+    view: str, names: list[str], load: Load
+):
+    """As a view would, but without a thread and though no body has come."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("the body is not read")
+
+    path = reverse(f"api:{view}", args=names)
+    scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+    await Handler()(scope, receive, send)
+    start, body = sent
+    headers = {name.lower(): value for name, value in start["headers"]}
+    assert (start["status"], headers[b"retry-after"]) == (503, b"2")
+    assert headers[b"content-type"] == b"application/json"
+    assert json.loads(body["body"]) == REFUSAL
+    assert load.refusals["MAX_LAG"] == 1
+
+
+@pytest.mark.usefixtures("busy")
+def test_dictation_is_new_work(conversation):
+    path = reverse("api:dictation")
+    answer = signed_in(conversation.owner).post(path, {})
+    assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+    assert answer.json() == REFUSAL
