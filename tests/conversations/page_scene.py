@@ -38,7 +38,7 @@ THOUGHT = {
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Turns that were handed to the engine."""
     turns: list[str] = []
-    monkeypatch.setattr(engine, "submit", lambda turn, conversation: turns.append(turn))
+    monkeypatch.setattr(engine, "submit", lambda turn, *_, **__: turns.append(turn))
     return turns
 
 

@@ -35,7 +35,7 @@ CHATS = "/api/conversations/"
 
 @pytest.fixture(autouse=True)
 def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "submit", lambda *_: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
 
 
 @pytest.fixture

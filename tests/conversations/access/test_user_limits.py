@@ -34,7 +34,7 @@ JSON = "application/json"
 @pytest.fixture(autouse=True)
 def _few(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.USER_REQUESTS_PER_MINUTE = 2
-    monkeypatch.setattr(engine, "submit", lambda *_: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
 
 
 @pytest.fixture

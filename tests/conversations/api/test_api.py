@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Turns that were handed to the engine."""
     turns: list[str] = []
-    monkeypatch.setattr(engine, "submit", lambda turn, *_: turns.append(turn))
+    monkeypatch.setattr(engine, "submit", lambda turn, *_, **__: turns.append(turn))
     return turns
 
 

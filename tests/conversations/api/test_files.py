@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
 @pytest.fixture(autouse=True)
 def media(settings: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.MEDIA_ROOT = tmp_path
-    monkeypatch.setattr(engine, "submit", lambda *_: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
     monkeypatch.setattr(engine, "cancel", lambda *_: None)
 
 

@@ -134,7 +134,7 @@ def test_a_preset_that_one_may_not_use_is_as_if_it_were_not_there(api, preset, p
 def test_a_turn_takes_the_presets_model_and_shows_its_notes(api, monkeypatch):
     from conversations import engine
 
-    monkeypatch.setattr(engine, "submit", lambda *args: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
     a_model("m-1", is_default=True)
     Preset.objects.create(name="p", language_model=a_model("m-2"))
     pk = make(api, preset="p").json()["id"]

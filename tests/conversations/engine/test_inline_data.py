@@ -34,7 +34,7 @@ def picture(size: int) -> dict[str, Any]:
 def conversation(monkeypatch: pytest.MonkeyPatch) -> Conversation:
     from conversations import engine
 
-    monkeypatch.setattr(engine, "submit", lambda *_: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
     a_model(is_default=True)
     return Conversation.objects.create(owner=a_user("ada"))
 

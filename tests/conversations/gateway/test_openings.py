@@ -36,7 +36,7 @@ async def test_users_take_turns_and_the_wait_counts_as_load(
 
     monkeypatch.setattr(stored_rows, "open_turn", open_turn)
     monkeypatch.setattr(stored_rows, "response_of", lambda turn: turn)
-    monkeypatch.setattr(engine, "submit", lambda *ids: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
     ada, bob = 1, 2
     first = [ada] * MAX_OPENINGS
     requests: list[Any] = [
@@ -73,7 +73,7 @@ async def test_clients_that_disconnect_leave_the_queue_unless_in_the_background(
     monkeypatch.setattr(stored_rows, "open_turn", open_turn)
     monkeypatch.setattr(stored_rows, "response_of", lambda turn: turn)
     monkeypatch.setattr(stored_rows, "stop_soon", lambda *args: None)
-    monkeypatch.setattr(engine, "submit", lambda *ids: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
     body = {"background": is_background}
     names = ["first", *["waiting"] * MAX_OPENINGS]
     requests: list[Any] = [

@@ -56,7 +56,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """No engine runs the turns."""
-    monkeypatch.setattr(engine, "submit", lambda *turn: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ JSON = "application/json"
 @pytest.fixture(autouse=True)
 def submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """No engine runs the turns."""
-    monkeypatch.setattr(engine, "submit", lambda *turn: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
 
 
 @pytest.fixture(autouse=True)

@@ -65,7 +65,7 @@ def s3_server() -> Iterator[S3Server]:
 def bucket(
     s3_server: S3Server, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Bucket]:
-    monkeypatch.setattr(engine, "submit", lambda *_: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
     monkeypatch.setattr(engine, "cancel", lambda *_: None)
     monkeypatch.setattr(s3_storage, "ATTEMPTS", 1)
     made = s3_server.make_bucket()

@@ -56,7 +56,7 @@ def bucket(s3_server: S3Server) -> Iterator[Bucket]:
 def gate(
     bucket: Bucket, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Gate]:
-    monkeypatch.setattr(engine, "submit", lambda *_: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
     monkeypatch.setattr(s3_storage, "ATTEMPTS", 1)
     monkeypatch.setattr(s3_storage, "READ_TIMEOUT", 60)
     gate = Gate(bucket.url)

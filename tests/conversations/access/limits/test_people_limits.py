@@ -52,7 +52,7 @@ JSON = "application/json"
 
 @pytest.fixture(autouse=True)
 def _no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "submit", lambda *_: None)
+    monkeypatch.setattr(engine, "submit", lambda *_, **__: None)
 
 
 @pytest.fixture
