@@ -51,9 +51,11 @@ async def judge(case: Mapping[str, Any], text: str, record: ReplayRecord) -> Che
     for _ in range(ATTEMPTS):
         if record.is_cost_exhausted():
             return Check("judge", False, BUDGET_SPENT)
-        said = remove_thought(await _ask(case, text, record, said)).strip()
-        if (found := _read(said)) is not None:
-            return found
+        answer = await _ask(case, text, record, said)
+        for is_short in (False, True):  # a verdict may mention the tag of a thought
+            said = remove_thought(answer, is_short=is_short).strip()
+            if (found := _read(said)) is not None:
+                return found
     shown = OTHER_WORDS % {"words": said[:_MAX_SHOWN]} if said else NO_VERDICT
     return Check("judge", False, shown)
 

@@ -248,7 +248,7 @@ def clean_title(text: str) -> str:
     """The first line with words, without thoughts, Markdown, quotation marks, control
     characters and characters that change the writing direction; 60 characters at most.
     """
-    for line in remove_thought(text).splitlines()[:50]:
+    for line in remove_thought(text, is_short=True).splitlines()[:50]:
         visible = "".join(c if _is_visible(c) else " " for c in line[:500])
         words = " ".join(_without_markup(visible).split()).strip(_QUOTES + " ")
         words = _LABEL.sub("", words).strip(_QUOTES + " ").rstrip(_QUOTES + " .")

@@ -313,6 +313,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_title(
         ("<think>\nThe user asks.\n\n</think>\n\n**Rivers**", "Rivers"),
         ("<think>\nThe user asks", ""),
         ("The user asks.\n</think>\n\nRivers", "Rivers"),
+        ("The user asks</think> Rivers", "Rivers"),
         ("Fix arr[i](x) call", "Fix arr[i](x) call"),
         ("", ""),
     ],

@@ -253,12 +253,13 @@ async def test_a_judge_that_writes_its_own_words_is_asked_for_the_form(
     assert "one JSON object" in correction["content"][0]["text"]
 
 
+@pytest.mark.parametrize("start", ["<think>", ""])
 @pytest.mark.parametrize("passes", [True, False])
 async def test_a_judge_may_think_in_its_text_before_the_verdict(
-    cases, running, say, passes
+    cases, running, say, passes, start
 ):
     await sync_to_async(a_case)(cases, rubric="Is kind.")
-    thought = f'<think>{{"passed": {json.dumps(not passes)}}}</think>\n'
+    thought = f'{start}{{"passed": {json.dumps(not passes)}}} </think> '
     say("Hello.", thought + json.dumps({"passed": passes, "reason": "So it is."}))
     run, [row] = await evaluate(cases)
     assert run.passed is passes
