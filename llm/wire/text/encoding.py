@@ -25,9 +25,12 @@ _RUNS = re.compile(
     rb"(?<![A-Za-z\x80-\xff])[\x80-\xff]{2}(?![A-Za-z\x80-\xff])|[\x80-\xff]{3,}"
 )
 _SHORTEST_RUN = 4  # bytes; Chinese has words of two characters, and no spaces
+_FEWEST_WORDS = 3  # of one character, where all words are Chinese
 _ASCII = bytes(range(128))
 _CHINESE_SHARE = 0.8  # of the bytes that are not ASCII
 _UTF8_SHARE = 0.75  # of the characters that are not ASCII; other encodings have few
+_UTF8 = codecs.getincrementaldecoder("utf-8")
+_CUT_START = re.compile(rb"\A[\x80-\xbf]{1,3}")  # the rest of a character
 _REPLACED = "\ufffd"
 
 
@@ -70,9 +73,13 @@ def _decode_damaged(data: bytes) -> str | None:
     """UTF-8 with a few bad bytes: a log that is cut inside a character, a field of a
     fixed width."""
     text = data.decode(errors="replace")
-    foreign = len(text) - len(text.encode("ascii", "ignore"))
-    good = foreign - text.count(_REPLACED)
-    return text if good and good >= foreign * _UTF8_SHARE else None
+    decoder = _UTF8(errors="replace")
+    inner = decoder.decode(_CUT_START.sub(b"", data))
+    cut, _ = decoder.getstate()  # the beginning of a character; one byte may be any
+    foreign = len(inner) - len(inner.encode("ascii", "ignore"))
+    good = foreign - inner.count(_REPLACED)
+    is_utf8 = good >= foreign * _UTF8_SHARE and (good or len(cut) > 1)
+    return text if is_utf8 else None
 
 
 def _single_or_double(data: bytes) -> str:
@@ -82,10 +89,11 @@ def _single_or_double(data: bytes) -> str:
     foreign = len(sample.translate(None, _ASCII))
     runs: list[bytes] = _RUNS.findall(sample)
     frequent = sum(2 * len(_CHINESE.findall(run)) for run in runs)
-    if (
-        max(map(len, runs), default=0) < _SHORTEST_RUN
-        or frequent < foreign * _CHINESE_SHARE
-    ):
+    if max(map(len, runs), default=0) >= _SHORTEST_RUN:
+        is_chinese = frequent >= foreign * _CHINESE_SHARE
+    else:
+        is_chinese = frequent == foreign and len(runs) >= _FEWEST_WORDS
+    if not is_chinese:
         return "cp1252"
     try:
         data.decode("gb18030")

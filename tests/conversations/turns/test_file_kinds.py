@@ -53,6 +53,7 @@ def test_the_kind_of_a_file_comes_from_its_bytes(data: bytes, kind: str | None):
         ("“MANHÔ;SITUAÇÃO", "cp1252"),
         ("使用Python编程，A类和B类\n", "gb18030"),
         ("姓名,城市,金额\r\n王小明,北京,12.50\r\n", "gb18030"),
+        ("第1组,第2组,第3组", "gb18030"),
         ("一、会议纪要（草案）：请各位同事审阅。", "gb18030"),
         ("Name;Straße\r\nZoë;Mühle", "utf-16-le"),
         ("Name;Straße\r\nZoë;Mühle", "utf-16-be"),
@@ -72,6 +73,9 @@ def test_files_of_offices_are_text_in_the_encoding_of_their_system(
         ("Müller … Köln".encode() + b"\xff", "Müller … Köln\ufffd"),
         ("北京的中文日志".encode()[:-1], "北京的中文日\ufffd"),
         ("北京的中文日志".encode()[1:], "\ufffd\ufffd京的中文日志"),
+        ("naïve café".encode()[:-1], "naïve caf\ufffd"),
+        ("Prix : 5 €".encode()[:-1], "Prix : 5 \ufffd"),
+        ("ï un café".encode()[1:], "\ufffd un café"),
         ("Zoë Größe Mühle €".encode() + b" caf\xe9 ", "Zoë Größe Mühle € caf\ufffd "),
     ],
 )
