@@ -8,6 +8,7 @@
 // the last text there: its own tab may have crashed.
 
 import { newKey } from "./dom.js";
+import { isForgotten } from "./people/waiting.js";
 import { local, session } from "./stored.js";
 
 const LIFE = 30 * 24 * 3600_000; // milliseconds of a new chat's draft
@@ -125,6 +126,7 @@ class Draft {
   }
 
   #write(isLeft = false) {
+    if (isForgotten) return false;
     const [text, files] = [this.#text, this.#files];
     const draft = { text, files, choices: this.#choices, at: Date.now(), isLeft };
     const isEmpty = !hasContent(draft) && !this.#isUnusual;

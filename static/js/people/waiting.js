@@ -3,6 +3,9 @@
 
 export const LAST_USER = "parley:last-user"; // whose pages this browser showed last
 
+/** The page's user has signed out: nothing of theirs is stored any more. */
+export let isForgotten = false;
+
 const DAY = 24 * 3600_000; // milliseconds
 
 /** Whether the server may have forgotten the message's key after so many days: sent again
@@ -60,6 +63,7 @@ export class Waiting {
 
   #store(messages) {
     try {
+      if (isForgotten) return false;
       if (messages.length) localStorage.setItem(this.#name, JSON.stringify(messages));
       else localStorage.removeItem(this.#name);
       return true;
@@ -78,6 +82,7 @@ export function rememberUser(user) {
 }
 
 export function forgetUser() {
+  isForgotten = true;
   try {
     localStorage.removeItem(LAST_USER);
   } catch {
