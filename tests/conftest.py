@@ -24,7 +24,7 @@ from tests.recording import Recording, recording_server
 from tests.scaled import REDIS, need_servers
 from tests.serving import ServerProcess
 from tests.short_runs import costs
-from tests.short_runs.rows import thin_tables
+from tests.short_runs.rows import rows_within, thin_tables
 
 # No deadline: a loaded machine is slow, not wrong. CI takes the same examples each
 # time; developers' machines and the nightly run look for new ones.
@@ -46,6 +46,12 @@ SERVERS = {"server", "shared_server", "start_server", "redis_url"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rows", type=int, metavar="N", help="at most N rows of each test's table"
+    )
+    parser.addoption(
+        "--row-budget",
+        type=float,
+        metavar="SECONDS",
+        help="of each test's table as many rows as cost so much, at least two",
     )
     parser.addoption(
         "--budget",
@@ -137,6 +143,10 @@ def pytest_collection_modifyitems(
     yield
     if rows := config.option.rows:  # of what `-m` has left
         _keep(config, items, thin_tables((item.nodeid for item in items), rows))
+    if budget := config.option.row_budget:
+        rows_by_test = rows_within(budget, costs.read_costs())
+        names = (item.nodeid for item in items)
+        _keep(config, items, thin_tables(names, rows_by_test))
     if budget := config.option.budget:
         names = (item.nodeid for item in items)
         _keep(config, items, costs.choose_cheap(names, budget, costs.read_costs()))
