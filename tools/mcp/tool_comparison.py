@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from tools.mcp.hidden_characters import reveal
 from tools.mcp.tool_definition import ToolDefinition
 from tools.text_diff import DiffLine, diff_lines
 
@@ -75,6 +76,6 @@ def leave_out(
 
 def _text(value: object) -> str:
     if isinstance(value, str):
-        return value
+        return reveal(value)
     options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
-    return orjson.dumps(value, option=options, default=dict).decode()
+    return reveal(orjson.dumps(value, option=options, default=dict).decode())

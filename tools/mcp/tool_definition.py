@@ -15,6 +15,7 @@ import orjson
 
 from tools.json_schema.arguments import why_invalid
 from tools.json_schema.long_integers import as_floats
+from tools.mcp.hidden_characters import count_hidden, reveal
 from tools.runtime_tool import Replay
 
 LONGEST_NAME = 64  # characters that every provider accepts
@@ -66,7 +67,20 @@ class ToolDefinition:
 
     @property
     def readable(self) -> str:
-        """Parameters and annotations as indented JSON, for staff."""
+        """Parameters and annotations as indented JSON, hidden characters as codes."""
+        return reveal(self._readable)
+
+    @property
+    def readable_description(self) -> str:
+        return reveal(self.description)
+
+    @property
+    def hidden_characters(self) -> int:
+        """How many characters a model reads that no page shows."""
+        return count_hidden(self.description) + count_hidden(self._readable)
+
+    @property
+    def _readable(self) -> str:
         shown = {"parameters": self.parameters, "annotations": self.annotations}
         return orjson.dumps(shown, option=orjson.OPT_INDENT_2, default=dict).decode()
 
