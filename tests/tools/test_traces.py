@@ -9,7 +9,9 @@ import pytest
 from llm.telemetry import tracing
 from tests.llm.telemetry.traced import TracedSpans
 from tests.tools.calls import raw_call
+from tests.tools.http.test_http_tool import http_tool
 from tests.tools.mcp.servers import Running, running
+from tests.tools.servers import Server, ok, serving
 from tests.tools.test_execute import SECRET, broken, echo
 from tools.execute import execute
 from tools.mcp.client import build_tool, close_all, get_session
@@ -62,3 +64,42 @@ async def test_an_mcp_server_gets_the_trace_of_the_call(traced: TracedSpans):
     trace = f"{span.context.trace_id:032x}"
     sent = [headers.get("traceparent", "") for headers in server.seen.headers[before:]]
     assert any(header.split("-")[1:2] == [trace] for header in sent)
+
+
+def sent_traces(server: Server) -> list[str]:
+    lines = [head.lower().splitlines() for head in server.requests]
+    return [
+        line.partition(":")[2].strip().split("-")[1]
+        for head in lines
+        for line in head
+        if line.startswith("traceparent:")
+    ]
+
+
+async def test_the_server_of_an_http_tool_gets_the_trace_of_the_call(
+    traced: TracedSpans,
+):
+    async with serving(ok()) as server:
+        tool = http_tool(server.url("/things/{id}"))
+        await run("things", '{"id": "7"}', tool)
+    assert sent_traces(server) == [f"{traced.only().context.trace_id:032x}"]
+
+
+@pytest.mark.parametrize("is_home", [True, False])
+async def test_a_poll_continues_the_trace_at_the_tools_own_server(
+    is_home: bool, traced: TracedSpans
+):
+    turn = traced.spans.start_turn("", {})
+    async with serving(ok()) as server:
+        host = "127.0.0.1" if is_home else "127.0.0.2"
+        home = server.url("/things/{id}", host=host)
+        tool = http_tool(home, async_answers=True)
+        await tool.poll(Context(), server.url("/jobs/1"))
+    trace = f"{turn.get_span_context().trace_id:032x}"
+    assert sent_traces(server) == ([trace] if is_home else [])
+
+
+async def test_without_traces_an_http_tool_sends_no_header_of_them():
+    async with serving(ok()) as server:
+        await run("things", '{"id": "7"}', http_tool(server.url("/things/{id}")))
+    assert sent_traces(server) == []

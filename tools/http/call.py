@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from llm.concurrency.worker_thread import run_off_loop
 from llm.db.encrypted_field import SecretUnavailable
 from llm.db.revealable_secret import RevealableSecret, reveal_headers
 from llm.http.addresses import Network
+from llm.telemetry import tracing
 from tools.errors import (
     ConnectionBroken,
     FetchError,
@@ -53,7 +54,7 @@ class HttpCall:
         secret_headers = _reveal_headers(self.secret_headers)
         callback = self._find_callback(context)
         request = build_request(
-            self.definition,
+            replace(self.definition, headers=self._headers()),
             arguments,
             secret_headers=secret_headers,
             idempotency_key=context.idempotency_key if self.sends_key else "",
@@ -68,7 +69,7 @@ class HttpCall:
         """The result of an accepted call, or Accepted if it is not ready."""
         assert self.async_result, "it was accepted"
         secret_headers = _reveal_headers(self.secret_headers)
-        home, headers = self.definition.url, self.definition.headers
+        home, headers = self.definition.url, self._headers()
         try:
             fetched = await self._fetch(
                 build_poll_request(job, home, headers, secret_headers)
@@ -79,6 +80,14 @@ class HttpCall:
         if is_pending(fetched, self.async_result):
             return Accepted(job, seconds_to_next_poll(fetched, self.async_result))
         return await self._result(fetched, secret_headers)
+
+    def _headers(self) -> dict[str, str]:
+        """Those of the definition, and those by which the tool's own server continues
+        the trace of the call."""
+        headers: dict[str, str] = {}
+        if tracing.spans is not None:
+            tracing.spans.add_trace_headers(headers)
+        return {**headers, **self.definition.headers}
 
     async def _result(
         self, fetched: FetchedResponse, secret_headers: Mapping[str, str]
