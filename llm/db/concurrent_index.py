@@ -15,11 +15,13 @@ class AddIndexBeside(migrations.AddIndex):
     def database_forwards(
         self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
     ) -> None:
-        if schema_editor.connection.vendor != "postgresql":
+        is_postgresql = schema_editor.connection.vendor == "postgresql"
+        how = "CONCURRENTLY " if is_postgresql else ""
+        # An earlier attempt that was cut short may have left an index.
+        schema_editor.execute(f'DROP INDEX {how}IF EXISTS "{self.index.name}"')
+        if not is_postgresql:
             super().database_forwards(app_label, schema_editor, from_state, to_state)
             return
-        # An earlier attempt that was cut short has left an invalid index.
-        schema_editor.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{self.index.name}"')
         model = to_state.apps.get_model(app_label, self.model_name)
         schema_editor.add_index(model, self.index, concurrently=True)
 

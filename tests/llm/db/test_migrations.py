@@ -52,3 +52,18 @@ def test_the_index_of_writes_is_built_while_others_write():
             calls.create(write_id=written)
     finally:
         call_command("migrate", verbosity=0)
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_an_index_that_an_earlier_attempt_has_made_is_made_anew():
+    try:
+        create_old_tables("llm", "0038_calls_of_replays")
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE INDEX llm_call_of_replay ON llm_modelcall (id)")
+        migrate_to("llm", "0039_calls_of_replays_by_turn")
+        with connection.cursor() as cursor:
+            found = connection.introspection.get_constraints(cursor, "llm_modelcall")
+        assert found["llm_call_of_replay"]["columns"] == ["replayed_turn_id"]
+    finally:
+        call_command("migrate", verbosity=0)
