@@ -43,7 +43,7 @@ _TEXT_PARTS = frozenset({"input_text", "output_text"})
 EMPTY_REQUEST = Request(model="", items=())
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Adaptation:
     """One provider call: the adapted request and the conversion of its deltas.
 

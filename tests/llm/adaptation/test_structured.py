@@ -282,6 +282,10 @@ def test_a_model_with_schema_support_gets_the_unchanged_request():
     assert adaptation.degraded == []
 
 
+def test_a_trace_shows_no_prompt():
+    assert "Question" not in repr(adapted(request(instructions="Question")))
+
+
 def test_the_answer_tool_is_added_to_the_offered_tools():
     adapted_request = adapted(request(tools=[TOOL]), json_schema=False).request
     assert [tool["name"] for tool in adapted_request.tools] == ["now", "final_answer"]
