@@ -27,7 +27,7 @@ from llm.wire.codec import Codec
 from llm.wire.codecs.anthropic.forwarding import without_thinking
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
-from llm.wire.items import Item, proof_for
+from llm.wire.items import CALL_OUTPUTS, Item, proof_for
 from llm.wire.request import Request
 
 Change = Callable[[Request], Request]
@@ -173,6 +173,7 @@ _MANY_PICTURES = re.compile(
     r"too many images|number of images|(at most|up to) \d{1,4} images?", re.IGNORECASE
 )
 _FEWER_PICTURES = "images of earlier messages"
+_FEWER_RESULTS = "images of earlier results"
 _PICTURE = MODALITIES[0]
 
 
@@ -184,17 +185,43 @@ def _repair_pictures(refusal: _Refusal) -> Iterator[Repair]:
 
 
 def _repair_body(refusal: _Refusal) -> Iterator[Repair]:
-    """For a body with more bytes than the host takes; pictures are most of them."""
-    if _without_earlier_pictures(refusal.request) != refusal.request:
-        yield Repair(_FEWER_PICTURES, _without_earlier_pictures)
+    """For a body with more bytes than the host takes; pictures are most of them. Those
+    of the last results stay as well: the model has not seen them yet."""
+    earlier = _without_earlier_pictures(refusal.request)
+    fewer = _without_shown_results(earlier)
+    if fewer != refusal.request:
+        degraded = _FEWER_RESULTS if earlier == refusal.request else _FEWER_PICTURES
+        yield Repair(
+            degraded, lambda r: _without_shown_results(_without_earlier_pictures(r))
+        )
 
 
 def _without_earlier_pictures(request: Request) -> Request:
     items = request.items
-    questions = (n for n, item in enumerate(items) if item.get("role") == "user")
-    last = max(questions, default=0)
+    last = _last_question(items)
     shorter = [replace_parts(item, _PICTURE) for item in items[:last]]
     return replace(request, items=[*shorter, *items[last:]])
+
+
+def _without_shown_results(request: Request) -> Request:
+    """Without pictures in results of calls since the last question, but for the last
+    round of calls."""
+    items = request.items
+    first, last = _last_question(items), len(items)
+    while last > first and items[last - 1].get("type") not in CALL_OUTPUTS:
+        last -= 1
+    while last > first and items[last - 1].get("type") in CALL_OUTPUTS:
+        last -= 1
+    shorter = [
+        replace_parts(item, _PICTURE) if item.get("type") in CALL_OUTPUTS else item
+        for item in items[first:last]
+    ]
+    return replace(request, items=[*items[:first], *shorter, *items[last:]])
+
+
+def _last_question(items: Sequence[Item]) -> int:
+    questions = (n for n, item in enumerate(items) if item.get("role") == "user")
+    return max(questions, default=0)
 
 
 # Options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -405,6 +406,36 @@ async def test_a_conversation_goes_on_after_a_picture_that_was_too_large(
     assert ["iVBORw0KGgo=" in body for body in sent] == [True, False]
     assert "And now?" in sent[1]
     assert call.degraded == ["images of earlier messages"]
+
+
+def shown_by_tool(name: str) -> list[Any]:
+    """A call, and its result: a picture."""
+    picture = {**PICTURE, "image_url": f"data:image/png;base64,{name}"}
+    return [
+        {"type": "function_call", "call_id": name, "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": name, "output": [picture]},
+    ]
+
+
+@pytest.mark.parametrize("has_earlier", [False, True])
+async def test_an_agent_goes_on_after_too_many_pictures_of_its_tools(
+    web, has_earlier: bool
+):
+    *_, (wire, status, message, code) = TOO_LARGE
+    error = {"message": message, "code": code, "type": "invalid_request_error"}
+    refusal = httpx.Response(status, json={"error": error})
+    host = Host(web, "a", refusal, canned(ROUTES[wire].endpoint.codec).stream)
+    question = pictured(wire, user_message("Go on")) if has_earlier else pictured(wire)
+    results = [*shown_by_tool("AAAA"), *shown_by_tool("BBBB"), *shown_by_tool("CCCC")]
+    call = ProviderCall()
+    request = replace(question, items=[*question.items, *results])
+    deltas, problem = await listen(ROUTES[wire], call=call, model_request=request)
+    assert (text(deltas), problem) == ("Hello", None)
+    last = orjson.dumps(host.requests[-1]).decode()
+    shown = [f"base64,{data}" in last for data in ("AAAA", "BBBB", "CCCC", "iVBO")]
+    assert shown == [False, False, True, not has_earlier]
+    what = "messages" if has_earlier else "results"
+    assert call.degraded == [f"images of earlier {what}"]
 
 
 @pytest.mark.parametrize(("wire", "status", "message", "code"), TOO_LARGE[:2])
