@@ -36,6 +36,7 @@ from project.diagnosis.facts import (
 )
 from project.environment.provider_accounts import DEMO
 from project.startup.isolated_tools import list_isolated_tools
+from tools.models import Tool
 from tools.python import sandbox
 
 OPERATE = "conversations.change_maintenance"
@@ -43,6 +44,8 @@ INSPECT = "conversations.inspect_turn"
 PROVIDE = "llm.change_provider"
 OFFER = "llm.change_languagemodel"
 INVITE = "auth.change_user"
+CHANGE_TOOLS = "tools.change_tool"
+SAMPLE_TOOL = "weather_demo"  # whose answers are made up
 #: Each step that is always shown, with the permission to take it.
 STEPS = {
     "secrets": OPERATE,
@@ -70,7 +73,7 @@ class Step:
 
 
 def first_steps(request: HttpRequest) -> list[Step]:
-    """At most seven queries."""
+    """At most eight queries."""
     makers = {
         "secrets": _secrets,
         "https": _https,
@@ -86,6 +89,9 @@ def first_steps(request: HttpRequest) -> list[Step]:
     if list_isolated_tools():
         makers["sandbox"] = _sandbox
         needed["sandbox"] = OPERATE
+    if _is_sample_tool_offered():
+        makers["sample"] = _sample_tool
+        needed["sample"] = CHANGE_TOOLS
     has_perm = request.user.has_perm
     return [make(request) for name, make in makers.items() if has_perm(needed[name])]
 
@@ -389,6 +395,26 @@ def _sandbox(request: HttpRequest) -> Step:
         _page("sandbox"),
         _("What it needs"),
         "unshare --user --map-root-user --net true && echo ok",
+    )
+
+
+def _is_sample_tool_offered() -> bool:
+    """Whether models of real providers may answer with made-up weather."""
+    real = LanguageModel.objects.usable().exclude(provider__kind=DEMO)
+    return Tool.objects.filter(Exists(real), name=SAMPLE_TOOL, enabled=True).exists()
+
+
+def _sample_tool(request: HttpRequest) -> Step:
+    row = Tool.objects.filter(name=SAMPLE_TOOL).values_list("pk", flat=True)
+    return Step(
+        "sample",
+        _("Sample tool"),
+        False,  # the step goes with the tool
+        _("Real models are offered %(name)s, whose weather is made up.")
+        % {"name": SAMPLE_TOOL},
+        _("It is for trying tools. Switch it off before people rely on answers."),
+        reverse("admin:tools_tool_change", args=[row.get()]),
+        _("Switch it off"),
     )
 
 

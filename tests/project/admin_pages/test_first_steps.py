@@ -20,6 +20,7 @@ from project.diagnosis.facts import BACKUP_LASTS
 from tests.conversations.scene import signed_in, staff
 from tests.tools import isolated_tools
 from tools import registry
+from tools.models import Tool
 from tools.python import sandbox
 from tools.registry import python_tools
 
@@ -69,6 +70,23 @@ def test_isolated_tools_appear_with_what_isolates_them(ada: User, monkeypatch: A
         python_tools.cache_clear()
     assert found.is_done == sandbox.is_available()
     assert "greet" in found.state
+
+
+def test_made_up_weather_is_named_while_real_models_are_offered_it(ada: User):
+    weather = Tool.objects.get(name="weather_demo")
+
+    def is_named() -> bool:
+        return any(each.name == "sample" for each in first_steps(_request(ada)))
+
+    assert not is_named()  # the demo answers with it
+    an_answering_model()
+    assert is_named()
+    assert step("sample", ada).url == reverse(
+        "admin:tools_tool_change", args=[weather.pk]
+    )
+    weather.enabled = False
+    weather.save()
+    assert not is_named()
 
 
 def test_tools_without_the_sandbox_that_is_demanded_are_no_longer_within_reach(
@@ -258,6 +276,7 @@ def test_the_checklist_closes_when_all_is_done(ada: User, settings: Any):
     a_process()
     settings.BEHIND_HTTPS = settings.SENDS_MAIL = True
     an_answering_model()
+    Tool.objects.filter(name="weather_demo").update(enabled=False)
     response = browser.get(INDEX)
     assert response.context["is_complete"], response.context["steps"]
     assert b'first-steps" open' not in response.content
