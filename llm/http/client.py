@@ -339,7 +339,8 @@ async def _open_response(
     auth_headers = await _auth_headers(endpoint)
     message, allow_private = outgoing.build_request(endpoint, request, auth_headers)
     if call.span is not None:
-        call.span.add_headers(message.headers, message.url.host, message.url.port)
+        url = message.url
+        call.span.add_headers(message.headers, url.scheme, url.host, url.port)
     if endpoint.keeps_exchanges:
         call.recording = Recording.of(message, endpoint.api_key, auth_headers)
     transport = connections.transport(private=allow_private)

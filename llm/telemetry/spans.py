@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from opentelemetry.context import Context, attach
+from opentelemetry.context import Context, attach, get_value, set_value
 from opentelemetry.trace import (
     Span,
     SpanKind,
@@ -45,6 +45,8 @@ PROVIDERS: Mapping[str, str] = {
     "xai": "x_ai",
 }
 
+_PORTS = {"http": 80, "https": 443}
+_CONVERSATION = "gen_ai.conversation.id"  # an attribute, and its key in the context
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -80,19 +82,28 @@ class Spans:
         return span
 
     def start_turn(
-        self, trace_parent: str, attributes: Mapping[str, AttributeValue]
+        self,
+        trace_parent: str,
+        attributes: Mapping[str, AttributeValue],
+        *,
+        conversation_id: str,
+        kind: str,
     ) -> Span:
-        """The span of a turn's run, current from now on in this task."""
+        """The span of a turn's run, current from now on in this task. `kind`: of the
+        provider."""
         span = self._tracer.start_span(
             f"invoke_agent {AGENT}",
             _read_parent({"traceparent": trace_parent}),
             attributes={
                 "gen_ai.operation.name": "invoke_agent",
                 "gen_ai.agent.name": AGENT,
+                "gen_ai.provider.name": PROVIDERS.get(kind, kind),
+                _CONVERSATION: conversation_id,
                 **attributes,
             },
         )
-        attach(set_span_in_context(span))
+        context = set_value(_CONVERSATION, conversation_id)
+        attach(set_span_in_context(span, context))
         return span
 
     def continue_trace(self, trace_parent: str) -> None:
@@ -125,12 +136,17 @@ class Spans:
             "parley.purpose": call.purpose,
             "parley.attempt": call.attempt,
         }
-        numbers = {
+        optional: dict[str, Any] = {
+            _CONVERSATION: get_value(_CONVERSATION),
+            "gen_ai.output.type": _output_type(request),
+            "gen_ai.request.frequency_penalty": request.frequency_penalty,
             "gen_ai.request.max_tokens": request.max_output_tokens,
+            "gen_ai.request.presence_penalty": request.presence_penalty,
+            "gen_ai.request.seed": request.seed,
             "gen_ai.request.temperature": request.temperature,
             "gen_ai.request.top_p": request.top_p,
         }
-        attributes |= {name: n for name, n in numbers.items() if n is not None}
+        attributes |= {name: n for name, n in optional.items() if n is not None}
         span = self._tracer.start_span(
             f"chat {request.model}", kind=SpanKind.CLIENT, attributes=attributes
         )
@@ -177,12 +193,16 @@ class ModelCallSpan:
         self._finish: FinishDelta | None = None
 
     def add_headers(
-        self, headers: MutableMapping[str, str], host: str, port: int | None
+        self,
+        headers: MutableMapping[str, str],
+        scheme: str,
+        host: str,
+        port: int | None,
     ) -> None:
         """Name the host, and add the headers by which it continues the trace."""
         self._span.set_attribute("server.address", host)
-        if port is not None:
-            self._span.set_attribute("server.port", port)
+        if (known := port or _PORTS.get(scheme)) is not None:
+            self._span.set_attribute("server.port", known)
         _propagator.inject(headers, set_span_in_context(self._span))
 
     def note(self, deltas: Sequence[Delta]) -> None:
@@ -227,6 +247,12 @@ def _read_parent(headers: Mapping[str, str]) -> Context:
     if len(state) <= MAX_STATE:
         carrier["tracestate"] = state
     return _propagator.extract(carrier, Context())
+
+
+def _output_type(request: Request) -> str | None:
+    """The form of the answer that was asked for, if any."""
+    kind = ((request.text or {}).get("format") or {}).get("type")
+    return "json" if kind in ("json_schema", "json_object") else kind and "text"
 
 
 def _error_type(error: LLMError | None, finish: FinishDelta | None) -> str:

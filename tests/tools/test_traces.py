@@ -89,7 +89,7 @@ async def test_the_server_of_an_http_tool_gets_the_trace_of_the_call(
 async def test_a_poll_continues_the_trace_at_the_tools_own_server(
     is_home: bool, traced: TracedSpans
 ):
-    turn = traced.spans.start_turn("", {})
+    turn = traced.spans.start_turn("", {}, conversation_id="c", kind="demo")
     async with serving(ok()) as server:
         host = "127.0.0.1" if is_home else "127.0.0.2"
         home = server.url("/things/{id}", host=host)

@@ -177,7 +177,10 @@ class Run:
         log_context.request_id.set(work.caller.request_id)
         if tracing.spans is not None:
             self._span = tracing.spans.start_turn(
-                work.caller.trace_parent, self._describe(work)
+                work.caller.trace_parent,
+                self._describe(work),
+                conversation_id=self.claim.conversation_id,
+                kind=work.route.endpoint.provider.name,
             )
         self.record.has_new_results = work.has_new_results
         if state.stop == "released":  # before the run has done anything
@@ -224,7 +227,6 @@ class Run:
     def _describe(self, work: Work) -> dict[str, str | int]:
         """Attributes of the run's span."""
         return {
-            "gen_ai.conversation.id": self.claim.conversation_id,
             "gen_ai.request.model": work.route.name,
             "parley.turn.id": self.claim.turn_id,
             "parley.turn.epoch": self.claim.epoch,

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from contextvars import Context, copy_context
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -52,8 +53,9 @@ def provider() -> Iterable[respx.MockRouter]:
         yield router
 
 
-async def call_model(call: ProviderCall | None = None) -> None:
-    async with aclosing(stream(endpoint(), request(temperature=0.5), call)) as batches:
+async def call_model(call: ProviderCall | None = None, **options: Any) -> None:
+    asked_for = request(temperature=0.5, **options)
+    async with aclosing(stream(endpoint(), asked_for, call)) as batches:
         async for _ in batches:
             pass
 
@@ -62,7 +64,7 @@ async def test_a_call_is_a_span_whose_host_continues_the_trace(
     traced: TracedSpans, provider: respx.MockRouter
 ):
     route = provider.post(URL).mock(return_value=httpx.Response(200, content=ANSWER))
-    turn = traced.spans.start_turn(PARENT, {})
+    turn = traced.spans.start_turn(PARENT, {}, conversation_id="conv_1", kind="gemini")
     await call_model()
     span = traced.only()
     assert (span.name, span.kind) == ("chat m", SpanKind.CLIENT)
@@ -77,11 +79,65 @@ async def test_a_call_is_a_span_whose_host_continues_the_trace(
         "gen_ai.request.temperature": 0.5,
         "gen_ai.response.id": "r1",
         "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.conversation.id": "conv_1",
         "server.address": "models.test",
+        "server.port": 443,
         "http.response.status_code": 200,
     }
     assert expected.items() <= dict(span.attributes).items()
     assert span.instrumentation_scope.schema_url == SCHEMA
+
+
+#: What the conventions require of each operation, also under a condition that holds in
+#: the test.
+REQUIRED = {
+    "invoke_agent": {
+        "gen_ai.operation.name",
+        "gen_ai.provider.name",
+        "gen_ai.agent.name",
+        "gen_ai.conversation.id",
+    },
+    "chat": {
+        "gen_ai.operation.name",
+        "gen_ai.provider.name",
+        "gen_ai.request.model",
+        "gen_ai.conversation.id",
+        "gen_ai.output.type",
+        "gen_ai.request.seed",
+        "server.port",
+    },
+    "execute_tool": {"gen_ai.operation.name", "gen_ai.tool.name"},
+}
+
+
+async def test_spans_have_what_the_conventions_require(
+    traced: TracedSpans, provider: respx.MockRouter
+):
+    provider.post(URL).mock(return_value=httpx.Response(200, content=ANSWER))
+    turn = traced.spans.start_turn("", {}, conversation_id="conv_1", kind="gemini")
+    schema = {"format": {"type": "json_schema", "name": "n", "schema": {}}}
+    await call_model(seed=7, text=schema, frequency_penalty=0.25, presence_penalty=0)
+    for span in (traced.spans.start_tool_call("echo", "call_1"), turn):
+        traced.spans.end(span)
+    found = {span.attributes["gen_ai.operation.name"]: span for span in traced.ended}
+    assert found.keys() == REQUIRED.keys()
+    for operation, span in found.items():
+        assert REQUIRED[operation] <= set(span.attributes)
+    assert found["invoke_agent"].attributes["gen_ai.provider.name"] == "gcp.gemini"
+    chat = dict(found["chat"].attributes)
+    assert chat["gen_ai.output.type"] == "json"
+    assert chat["gen_ai.request.seed"] == 7
+    assert chat["gen_ai.request.frequency_penalty"] == 0.25
+    assert chat["gen_ai.request.presence_penalty"] == 0
+
+
+async def test_a_call_outside_of_a_conversation_names_none(
+    traced: TracedSpans, provider: respx.MockRouter
+):
+    provider.post(URL).mock(return_value=httpx.Response(200, content=ANSWER))
+    await call_model()
+    attributes = traced.only().attributes
+    assert not {"gen_ai.conversation.id", "gen_ai.output.type"} & set(attributes)
 
 
 async def test_without_traces_a_host_gets_no_header(
