@@ -29,8 +29,6 @@ _OFFICE = {
 }
 _OFFICE_TYPES = frozenset(_OFFICE.values())
 _HEAD = 500  # characters of a data URL before its content
-_BREAKS = "\t\n\r"
-_SPACE = " " + _BREAKS
 _UNKNOWN = ("", "application/octet-stream")
 _TEXT = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
 _SUFFIXES = {
@@ -69,7 +67,7 @@ _SUFFIXES = {
 @dataclass(frozen=True, slots=True)
 class FileData:
     media_type: str
-    encoded: str  # base64, without white space
+    encoded: str  # base64, without line breaks
     charset: str = ""
 
     @property
@@ -77,9 +75,9 @@ class FileData:
         return _TEXT.match(self.media_type) is not None
 
     def content(self) -> bytes | None:
-        """None if it is not base64."""
+        """None if it is not base64, which may have blanks."""
         try:
-            return base64.b64decode(self.encoded, validate=True)
+            return base64.b64decode(self.encoded.replace(" ", ""), validate=True)
         except (binascii.Error, ValueError):
             return None
 
@@ -93,23 +91,19 @@ def is_data_url(address: str) -> bool:
     return address[:5].lower() == "data:"
 
 
-def _without(text: str, space: str = _SPACE) -> str:
-    """Base64 or a data URL without white space, which encoders of mails put into it and
-    many hosts refuse. It may be large, so no list of its parts is made."""
-    found = [each for each in space if each in text]
-    return text.translate(dict.fromkeys(map(ord, found))) if found else text
-
-
-def without_breaks(url: str) -> str:
-    """As hosts take it. A blank may be part of a content that is no base64."""
-    return _without(url, _BREAKS)
+def without_breaks(text: str) -> str:
+    """Base64 or a data URL without line breaks, which encoders of mails put into it and
+    many hosts refuse. It may be large, so no list of its lines is made."""
+    for each in "\t\n\r":
+        text = text.replace(each, "")
+    return text
 
 
 def read_file(data: str, name: str = "") -> FileData:
     """The file in `data`, which is a data URL or base64, with or without line
     breaks."""
     if not is_data_url(data):
-        return FileData(media_type_of(name, PDF), _without(data))
+        return FileData(media_type_of(name, PDF), without_breaks(data))
     head, _, content = data[5:].partition(",")
     kind, *parameters = (part.strip() for part in head.split(";"))
     if not any(part.lower() == "base64" for part in parameters):
@@ -118,7 +112,7 @@ def read_file(data: str, name: str = "") -> FileData:
         kind = media_type_of(name, kind or "text/plain")
     named = (part.partition("=") for part in parameters)
     charset = next((v.strip('"') for n, _, v in named if n.lower() == "charset"), "")
-    return FileData(kind, _without(content), charset)
+    return FileData(kind, without_breaks(content), charset)
 
 
 def media_type_of(name: str, usual: str) -> str:
