@@ -11,8 +11,9 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.signals import user_logged_out
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase, HttpResponseNotAllowed
 from django.middleware.locale import LocaleMiddleware
+from django.shortcuts import render
 from django.utils import translation
 from django.utils.deprecation import MiddlewareMixin
 
@@ -24,6 +25,7 @@ from conversations.audit.watch import record_rest
 from conversations.models.user_settings import UserSettings
 from conversations.pages.unsent.views import give_back, give_back_before
 from project import health
+from project.error_page import wants_page
 from project.monitoring.exposition import serve_metrics
 
 #: Browser features that no page uses; frames may not use them either.
@@ -146,10 +148,34 @@ class RequiredSteps(MiddlewareMixin):
         step = None
         if settings.SESSION_COOKIE_NAME in request.COOKIES:
             step = block_for_required_step(request)
-        wants_page = "text/html" in request.headers.get("Accept", "")
-        if request.method != "POST" or not wants_page:  # scripts follow the redirect
+        is_page = wants_page(request.headers.get("Accept", ""))
+        if request.method != "POST" or not is_page:  # scripts follow the redirect
             return step
         return give_back_before(request, step) if step else give_back(request)
+
+
+def explain_addresses_of_forms(
+    get_response: Callable[[HttpRequest], HttpResponseBase],
+) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Say where to go to a person who has opened the address of a form: after signing
+    in again, or from the address bar."""
+
+    def respond(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
+        if (
+            not isinstance(response, HttpResponseNotAllowed)
+            or request.method != "GET"
+            or not wants_page(request.headers.get("Accept", ""))
+            or request.path.startswith("/api/")
+        ):
+            return response
+        match = request.resolver_match
+        context = {"conversation_id": match and match.kwargs.get("conversation_id")}
+        page = render(request, "405.html", context, status=response.status_code)
+        page.headers["Allow"] = response.headers["Allow"]
+        return page
+
+    return respond
 
 
 class UserLanguageMiddleware(LocaleMiddleware):

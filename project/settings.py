@@ -102,6 +102,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "axes.middleware.AxesMiddleware",
+    "project.middleware.explain_addresses_of_forms",
 ]
 
 ROOT_URLCONF = "project.urls"

@@ -64,6 +64,7 @@ PAGES: dict[int | str, Callable[[HttpRequest], bytes]] = {
         defaults.permission_denied(request, PermissionDenied()).content
     ),
     404: lambda request: defaults.page_not_found(request, Http404()).content,
+    405: lambda request: render(request, "405.html", {"conversation_id": "x"}).content,
     413: _page_of_large_form,
     429: _too_many,
     500: _page_after(ValueError("x")),
