@@ -314,6 +314,7 @@ def open_turn(request: HttpRequest, form: MessageForm | RetryForm) -> Turn | Non
         form.add_error(None, str(exc))
     except MessageRemoved:
         form.add_error(None, REMOVED)
+        form.renew_key()
     except UploadRefused as exc:
         form.add_error("file" if "file" in form.fields else None, str(exc))
     except TooFast as exc:

@@ -71,7 +71,7 @@ export class Composer {
     $("#choose-model")?.click();
   }
 
-  /** Restores a message before the text that was typed since; says why, if it was refused. */
+  /** Restores a message before what was typed since; says why it was refused. */
   giveBack({ text, parts }, why = "") {
     this.#files.giveBack(parts ?? []);
     this.#prepend(text);
@@ -113,7 +113,9 @@ export class Composer {
       return;
     }
     // Stored until it has arrived.
-    session.set(SENT, `${this.#form.elements.key.value} ${this.#draft.name}`);
+    const { value: key } = this.#form.elements.key;
+    this.#draft.storeKey(key);
+    session.set(SENT, `${key} ${this.#draft.name}`);
     if (this.#files.isEmpty) return;
     event.preventDefault();
     this.#post(submitter);
@@ -170,10 +172,11 @@ export class Composer {
     if (text) this.#prepend(text);
   }
 
-  /** Existing chats and drafts of earlier versions have no choices. */
+  /** And the key of what was sent: the server may have it. A refused one has another. */
   #restoreChoices() {
-    const { choices } = this.#draft;
+    const { choices, key } = this.#draft;
     if (choices) restoreChoices(this.#form, choices, this.#chosen);
+    if (key && !$("#composer-errors .is-error")) this.#form.elements.key.value = key;
   }
 
   #prepend(text) {
@@ -194,7 +197,7 @@ export class Composer {
   }
 }
 
-/** Deletes the draft of a message that has arrived; false without one. */
+/** Deletes the draft of what has arrived; false without one. */
 function forgetArrived() {
   const [key, draft] = (session.get(SENT) ?? "").split(" ");
   const isSent = Boolean(draft) && hasArrived(key);

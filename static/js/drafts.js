@@ -1,11 +1,10 @@
 // Texts and uploaded files that are not sent yet, by their author and conversation.
 //
 // Each page has a draft of its own, which its tab finds again after a reload. One that a tab
-// has left without sending is found by the next tab with a new chat, or with the same chat,
-// also after a crash: an open page has a lock with the name of its draft. Browsers have
-// locks on https only; without them a draft that is unchanged for an hour counts as left, a
-// copy of a tab begins with the tab's draft, and a tab that is new to a chat with a copy of
-// the last text there: its own tab may have crashed.
+// has left is found by the next tab with a new chat, or with the same chat, also after a
+// crash: an open page has a lock with the name of its draft. Browsers have locks on https
+// only; without them a draft that is unchanged for an hour counts as left, a copy of a tab
+// begins with the tab's draft, and a tab that is new to a chat with the last text there.
 
 import { newKey } from "./dom.js";
 import { isForgotten } from "./people/waiting.js";
@@ -15,12 +14,9 @@ const LIFE = 30 * 24 * 3600_000; // milliseconds of a new chat's draft
 const QUIET = 3600_000; // milliseconds without a change in a tab that is open
 
 /** `shown` is the text that the page opens with, as of a saved prompt: a draft with another
- *  text stays for a page without one.
- *  `{name, read(), readLost(), store(text, choices, isUnusual), storeFiles(files), choices,
- *  files}`; `name` is that of what the browser stores, `readLost()` a promise of a text that
- *  is found later than the page opens, `choices` those of a new chat, and `files` those of
- *  the message, that were stored with the text which was read. Unusual choices are stored
- *  without a text, too, but only the same tab finds them. */
+ *  text stays for a page without one. `readLost()` is a promise of a text that is found
+ *  later than the page opens. `choices` (of a new chat), `files` and `key` (with which it
+ *  was sent) are those of the text. Unusual choices are stored without one for a reload. */
 export function draftOf(user, conversation, shown = "") {
   const prefix = `parley:draft:${user}:`;
   return new Draft(prefix + (conversation || "new"), !conversation, shown);
@@ -29,23 +25,27 @@ export function draftOf(user, conversation, shown = "") {
 class Draft {
   #base;
   #isNew;
-  #before; // the name of this tab's last draft, which a copy of the tab knows, too
+  #before; // names of this tab's drafts, the last one first; a copy of the tab knows them
+  #others; // those of them that are drafts of other messages
   #found;
   #text = ""; // as last stored, as are the others
   #choices;
   #isUnusual = false;
   #files = [];
+  #key;
 
   constructor(base, isNew, shown) {
     this.#base = base;
     this.#isNew = isNew;
-    this.#before = session.get(base);
+    this.#before = session.get(base)?.split(" ") ?? [];
     this.name = `${base}:${newKey()}`;
-    const found = this.#choose(this.#stored().filter((draft) => this.#isFree(draft)));
-    if (!shown || found?.text === shown) {
-      this.#found = found;
-      session.set(base, this.name);
-    }
+    const drafts = this.#stored().filter((draft) => this.#isFree(draft));
+    const found = this.#choose(drafts);
+    const isAdopted = !shown || found?.text === shown;
+    if (isAdopted) this.#found = found;
+    const names = drafts.filter(hasContent).map(({ name }) => name);
+    this.#others = this.#before.filter((name) => names.includes(name) && name !== this.#found?.name);
+    if (isAdopted) this.#name();
     if (this.#isMine) this.#begin();
     if (this.#found?.isLeft) local.remove(this.#found.name); // else a copy may show it
     navigator.locks?.request(this.name, () => new Promise(() => {})).catch(() => {});
@@ -55,16 +55,22 @@ class Draft {
   /** A chat's page that is new to its tab may show what a crash has left. */
   #isFree({ isLeft, name }) {
     if (isLeft || navigator.locks) return isLeft;
-    return name === this.#before || !(this.#isNew || this.#before);
+    return this.#before.includes(name) || !(this.#isNew || this.#before.length);
   }
 
   /** Whether what was found is not the draft of a tab that may be open. */
   get #isMine() {
-    return this.#found?.isLeft || this.#found?.name === this.#before;
+    return this.#found?.isLeft || this.#before.includes(this.#found?.name);
+  }
+
+  /** For the tab's next page. */
+  #name() {
+    session.set(this.#base, [this.name, ...this.#others].join(" "));
   }
 
   #begin() {
     this.#files = this.files;
+    this.#key = this.key;
     this.store(this.read(), this.choices, Boolean(this.choices));
   }
 
@@ -76,9 +82,13 @@ class Draft {
     return this.#found?.choices;
   }
 
-  /** A file belongs to one message: of another tab's draft only the text is copied. */
+  /** A file belongs to one message: a copy has the text alone. */
   get files() {
     return (this.#isMine && this.#found?.files) || [];
+  }
+
+  get key() {
+    return this.#isMine && this.#found.key;
   }
 
   /** Two tabs that a browser restores do not take the same one. */
@@ -97,6 +107,7 @@ class Draft {
     const lost = this.#choose(this.#stored().filter(({ name }) => !open.has(name)));
     this.#found = lost && { ...lost, isLeft: true }; // by its crash
     if (!lost) return "";
+    this.#key = lost.key;
     this.storeFiles(this.files); // some draft always names the files that are stored
     local.remove(lost.name);
     return lost.text;
@@ -106,10 +117,14 @@ class Draft {
     return draftsOf(this.#base, this.#isNew ? LIFE : Infinity);
   }
 
-  /** A tab that had a draft of a new chat goes on with that one alone. */
+  /** A tab that had a draft of a new chat goes on with its own alone. */
   #choose(drafts) {
-    const own = drafts.find(({ name }) => name === this.#before);
-    return own ?? (this.#isNew && this.#before ? undefined : newest(drafts.filter(hasContent)));
+    const isReload = performance.getEntriesByType("navigation")[0]?.type !== "navigate";
+    const own = this.#before
+      .map((before) => drafts.find(({ name }) => name === before))
+      .find((draft) => draft && (isReload || hasContent(draft)));
+    const isBusy = this.#isNew && this.#before.length;
+    return own ?? (isBusy ? undefined : newest(drafts.filter(hasContent)));
   }
 
   store(text, choices = this.#choices, isUnusual = false) {
@@ -125,12 +140,18 @@ class Draft {
     return this.#write();
   }
 
+  /** That of the message that is being sent now: the server takes none twice. */
+  storeKey(key) {
+    this.#key = key;
+    this.#write();
+  }
+
   #write(isLeft = false) {
     if (isForgotten) return false;
-    const [text, files] = [this.#text, this.#files];
-    const draft = { text, files, choices: this.#choices, at: Date.now(), isLeft };
+    const [text, files, key] = [this.#text, this.#files, this.#key];
+    const draft = { text, files, choices: this.#choices, key, at: Date.now(), isLeft };
     const isEmpty = !hasContent(draft) && !this.#isUnusual;
-    if (!isEmpty) session.set(this.#base, this.name);
+    if (!isEmpty) this.#name();
     return local.set(this.name, isEmpty ? "" : JSON.stringify(draft));
   }
 
@@ -140,7 +161,7 @@ class Draft {
   }
 }
 
-/** Names of the files of new chats' drafts, of all users: one may never come back. */
+/** Files of new chats' drafts, of all users: one may never come back. */
 export function namedFiles() {
   const bases = local.names.map((name) => /^parley:draft:[^:]+:new/.exec(name)?.[0]);
   const drafts = bases.flatMap((base) => (base ? draftsOf(base, LIFE) : []));
@@ -166,8 +187,8 @@ const isQuiet = (age) => !navigator.locks && age > QUIET;
 
 function parsed(stored) {
   try {
-    const { text, files, at, isLeft, choices } = JSON.parse(stored);
-    return { text: String(text), files, at: Number(at), isLeft: Boolean(isLeft), choices };
+    const { text, at, isLeft, ...others } = JSON.parse(stored);
+    return { text: String(text), at: Number(at), isLeft: Boolean(isLeft), ...others };
   } catch {
     return null;
   }

@@ -12,8 +12,8 @@ import { gettext, interpolate, ngettext, shortNumber } from "./texts.js";
 const OLDER = `parley:files:${document.body.dataset.user}:`; // one list for all tabs of a chat
 const THUMBNAIL = 96; // pixels
 const LONG_TEXT = 8_000; // characters of a pasted text that becomes a file
-const STALLED = 60_000; // milliseconds without progress after which an upload has failed
-const UNANSWERED = 600_000; // after the last byte: the server may scan and copy the files
+const STALLED = 60_000; // milliseconds without progress
+const UNANSWERED = 600_000; // after the last byte: the server scans and copies
 
 const UNITS = [
   [1e9, gettext("%(size)s GB")],
@@ -21,7 +21,7 @@ const UNITS = [
   [1e3, gettext("%(size)s kB")],
 ];
 
-/** `12 kB`, `3.4 MB`; conversations/turns/file_kinds.py formats sizes in the same way. */
+/** `12 kB`, `3.4 MB`, as of conversations/turns/file_kinds.py. */
 export function sizeInWords(size) {
   for (const [factor, words] of UNITS) {
     if (size >= factor) return interpolate(words, { size: shortNumber(size / factor) });
@@ -53,7 +53,7 @@ export class Files {
   #complain;
   #waiting = null; // what to do when all are there
   #pastes = 0; // texts that became files
-  #isPlainPaste = false; // Shift is held: the browsers' key for pasting as plain text
+  #isPlainPaste = false; // Shift is held
 
   /** `url` receives uploads, which `draft` stores; without it the form sends the files. */
   constructor({ conversation, url, draft, complain }) {
@@ -334,7 +334,7 @@ export class Files {
     this.add(files.length ? files : [this.#fileOf(text)]);
   }
 
-  /** A pasted text that would bury the message; Shift pastes it into the box. */
+  /** Of a text that would bury the message. */
   #fileOf(text) {
     this.#pastes += 1;
     const number = this.#pastes > 1 ? `-${this.#pastes}` : "";
@@ -360,7 +360,7 @@ export class Files {
   }
 }
 
-/** What an earlier version has stored for all tabs of the chat is this tab's now. */
+/** What an earlier version stored for all tabs. */
 function takeOlder(conversation) {
   const found = local.get(OLDER + conversation);
   local.remove(OLDER + conversation);
@@ -379,7 +379,7 @@ function partOf({ id, name, content_type }) {
   return { type: "input_file", file_id: id, filename: name };
 }
 
-/** Ends a request that hangs; what it returns is called with each progress. */
+/** Ends a request that hangs. Call the result with each progress. */
 function watchProgress(request, onStalled) {
   let timer = 0;
   const fail = () => {
@@ -402,7 +402,7 @@ function progress({ item }, { loaded, total }) {
   bar.value = total ? loaded / total : 0;
 }
 
-/** Draws the thumbnail, because the content security policy allows no blob: URLs. */
+/** Drawn: the content security policy allows no blob: URLs. */
 async function showThumbnail(place, { file, known }) {
   try {
     const picture = file ?? (await (await fetch(`/api/attachments/${known.id}/`)).blob());
@@ -429,7 +429,7 @@ function tooMany(count) {
   return interpolate(words, { count });
 }
 
-/** The sign-in, or the page that gives back what was written, would lose the files. */
+/** The page that was returned would lose the files. */
 function isRefusedSession({ responseURL, responseXML }) {
   const isUnsent = Boolean(responseXML?.querySelector("form[data-unsent]"));
   return isUnsent || isSignIn({ redirected: true, url: responseURL });

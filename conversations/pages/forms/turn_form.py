@@ -208,6 +208,12 @@ class TurnForm(forms.Form):
             params={"name": name[:100]},
         )
 
+    def renew_key(self) -> None:
+        """For the page that shows the form again: with its key it would be refused."""
+        data: Any = self.data.copy()
+        data["key"] = uuid.uuid4().hex
+        self.data = data
+
     def refuse(self, refusal: TooFast) -> None:
         self.refusal = refusal
         self.add_error(None, text_for_reader(refusal))

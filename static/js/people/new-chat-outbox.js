@@ -13,8 +13,8 @@ const NEW_CHAT = "/";
 const SENDING = "parley:sending"; // the key that this tab is sending
 const OTHERS_AFTER = 60_000; // milliseconds after which another tab may send it
 const FIRST_PAUSE = 5000; // milliseconds after a request that failed
-const LONGEST_PAUSE = 60_000; // the server may want a longer one
-const LONGEST_REST = 3600; // seconds
+const LONGEST_PAUSE = 60_000;
+const LONGEST_REST = 3600; // seconds, if the server wants it
 
 export class NewChatOutbox {
   #form = $("#composer");
@@ -185,7 +185,6 @@ export class NewChatOutbox {
     return page.querySelector("#composer-errors .is-error")?.textContent.trim();
   }
 
-  /** The text goes back into the box, with the reason. */
   #giveBack(text, why) {
     const box = $("#text");
     box.value = [text, box.value].filter(Boolean).join("\n\n");
@@ -193,7 +192,6 @@ export class NewChatOutbox {
     $("#composer-errors").replaceChildren(notice(why || this.#words.refused));
   }
 
-  /** The page of a new chat gives a refused text back. */
   #sayRefused() {
     const link = element("a", { href: NEW_CHAT, textContent: this.#words.newChat });
     this.#say(this.#words.refused, ...(this.#isNew ? [] : [link]));
@@ -225,7 +223,7 @@ const isForLater = (response) => !response || response.status === 429 || respons
 const isOfChat = ({ redirected, url }) =>
   redirected && new URL(url).pathname.startsWith("/chat/");
 
-/** Options such as model, tools and "temporary" go with the text; the rest is new. */
+/** Options such as the model go with the text. */
 function isKept(name, value) {
   return typeof value === "string" && !["csrfmiddlewaretoken", "key"].includes(name);
 }

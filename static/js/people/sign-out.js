@@ -30,8 +30,8 @@ export function leaveWithUser(user) {
   if (takeMark(ENTERING)) note(SIGNED_IN);
 }
 
-/** Whether the session has ended, tested with a page that needs one. If so, opens the
- * sign-in, or covers the page if a form was edited. */
+/** Whether the session has ended, by a page that needs one: opens the sign-in then, or
+ * covers the page if a form was edited. */
 export async function leaveEndedSession(url) {
   if (!(await isSessionOver(url))) return false;
   leave();
@@ -70,8 +70,7 @@ export function forgetOnSignOut(user) {
   });
 }
 
-/** Of a user whose account is over or who signs out. Resolves when their files are gone,
- *  which are removed later than the rest. */
+/** Of a user whose account is over or who signs out. Resolves when their files are gone. */
 export async function forgetWritten(user) {
   forgetUser();
   session.remove(SENT);

@@ -37,6 +37,18 @@ def test_the_answer_to_a_message_names_its_key(
 
 
 @pytest.mark.usefixtures("model")
+def test_a_message_that_was_removed_can_be_sent_again(web: Client):
+    sent = {"text": "Hello", "model": "fast", "key": "k-1"}
+    assert web.post("/", sent).status_code == 302
+    Conversation.objects.get().delete_softly()
+    refused = web.post("/", sent)
+    assert "was sent and then removed" in refused.text
+    key = refused.context["form"]["key"].value()
+    assert web.post("/", {**sent, "key": key}).status_code == 302
+    assert Conversation.objects.count() == 2
+
+
+@pytest.mark.usefixtures("model")
 @pytest.mark.parametrize(
     "data",
     [{"text": "", "key": "k-1"}, {"text": "Hello", "model": "fast", "key": "k=1; a"}],

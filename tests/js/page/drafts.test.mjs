@@ -256,7 +256,28 @@ test("a tab without locks shows at once what a crash has left in a chat, as a co
   assert.deepEqual(Object.keys(localStorage), [draft.name]);
 });
 
-test("unusual choices without a text are found by their own tab alone", () => {
+/** How the browser opens the next pages. */
+function comingBy(t, type) {
+  const before = performance.getEntriesByType;
+  performance.getEntriesByType = () => [{ type }];
+  t.after(() => (performance.getEntriesByType = before));
+}
+
+test("choices without a text end where their tab begins a new chat", (t) => {
+  const tab = storage();
+  const { draft, leave } = open(tab);
+  draft.store("", { temporary: "on" }, true);
+  leave();
+  for (const type of ["navigate", "reload"]) {
+    comingBy(t, type);
+    const page = open(tab);
+    assert.equal(page.draft.choices, undefined);
+    page.leave();
+  }
+});
+
+test("unusual choices without a text are found by their own tab alone", (t) => {
+  comingBy(t, "reload");
   const [tab, next] = [storage(), storage()];
   const { draft, leave } = open(tab);
   draft.store("", { model: "usual" });
@@ -296,6 +317,40 @@ test("a page that opens with a text of its own leaves the draft of another messa
   prompt.leave();
   const { draft: own } = open(tab);
   assert.deepEqual([own.read(), own.files.length, own.choices], ["Secret plan", 1, { temporary: "on" }]);
+});
+
+test("the draft of another message is there again when its tab has sent a prompt", () => {
+  const tab = storage();
+  const first = open(tab);
+  first.draft.store("Secret plan");
+  first.leave();
+  const prompt = open(tab, { shown: "Summarise this" });
+  prompt.draft.store("Summarise that");
+  prompt.leave();
+  const again = open(tab);
+  assert.equal(again.draft.read(), "Summarise that");
+  again.draft.store(""); // it has arrived
+  again.leave();
+  const last = open(tab);
+  assert.equal(last.draft.read(), "Secret plan");
+  last.draft.store("");
+  last.leave();
+  assert.equal(open(tab).draft.read(), "");
+  assert.deepEqual(Object.keys(localStorage), []);
+});
+
+test("a draft that was sent comes back with the key of that, in its own tab", () => {
+  const tab = storage();
+  const { draft, leave } = open(tab);
+  draft.store("Text");
+  draft.storeKey("k1");
+  leave();
+  const again = open(tab);
+  assert.equal(again.draft.key, "k1");
+  again.leave(); // unchanged
+  const last = open(tab).draft;
+  assert.equal(last.key, "k1");
+  assert.ok(!open(storage()).draft.key); // it is open
 });
 
 test("a page that gives back a refused message goes on with its draft", () => {

@@ -50,6 +50,18 @@ const { Composer } = await import("../../../static/js/composer.js");
 const { giveBackOrphans } = await import("../../../static/js/people/orphans.js");
 const { Waiting, isTooOld } = await import("../../../static/js/people/waiting.js");
 
+/** The page's modules hear no more of its form. */
+function leavePage() {
+  for (const act of leaving.splice(0)) act();
+  for (const act of submitting.splice(0)) form.removeEventListener("submit", act);
+}
+
+const submitting = [];
+form.addEventListener = (type, act) => {
+  Element.prototype.addEventListener.call(form, type, act);
+  submitting.push(act);
+};
+
 const WORDS = { kept: "Kept", sending: "Sending", refused: "Refused", old: "Too old", newChat: "New chat" };
 const minute = 60_000;
 
@@ -171,7 +183,7 @@ test("a message that is kept again stays in its order", () => {
 test("the draft of a form's message is deleted when it has arrived, not before", () => {
   const draft = "parley:draft:1:7";
   const compose = () => {
-    for (const leave of leaving.splice(0)) leave(); // the page before
+    leavePage(); // the page before
     new Composer({ conversation: "7", onSend: () => false, onRefused() {} });
   };
   const submit = new Event("submit", { cancelable: true });
@@ -324,21 +336,30 @@ test("a new chat's text larger than the server accepts is not stored to be sent"
   }
 });
 
-test("a page that opens with its draft's text goes on with its choices", () => {
+test("a page that opens with its draft's text goes on with its choices and its key", (t) => {
+  t.after(() => (key.value = "k9"));
   const temporary = Object.assign(new Element("input", { name: "temporary" }), {
     ...{ name: "temporary", type: "checkbox", value: "on", checked: true, form },
   });
   body.append(temporary);
   form.dataset.scripted = "";
-  for (const leave of leaving.splice(0)) leave();
+  leavePage();
   text.value = "Summarise this";
   const open = () => new Composer({ conversation: undefined, onSend: () => false, onRefused() {} });
   open();
   document.dispatchEvent(Object.defineProperty(new Event("change"), "target", { value: temporary }));
-  for (const leave of leaving.splice(0)) leave();
+  const submit = new Event("submit", { cancelable: true });
+  form.dispatchEvent(Object.defineProperty(submit, "submitter", { value: null }));
+  leavePage();
   temporary.checked = false; // as each page begins
+  key.value = "k10";
   open();
-  assert.equal(temporary.checked, true);
+  assert.deepEqual([temporary.checked, key.value], [true, "k9"]);
+  leavePage();
+  key.value = "k11";
+  body.querySelector("#composer-errors").append(new Element("p", { class: "is-error" }));
+  open();
+  assert.equal(key.value, "k11"); // the server has refused the other
   temporary.remove();
   text.value = "";
 });
@@ -362,7 +383,7 @@ test("a text larger than the server accepts stays in the box", (t) => {
     delete form.dataset.maxText;
     text.value = "";
   });
-  for (const leave of leaving.splice(0)) leave();
+  leavePage();
   const sent = [];
   new Composer({ conversation: "7", onSend: (words) => sent.push(words), onRefused() {} });
   form.dataset.maxText = "9"; // bytes
