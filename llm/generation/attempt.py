@@ -198,7 +198,8 @@ class Attempt:
         if self.has_output:
             return deltas
         self._pending = [*self._pending, *deltas]
-        if not any(map(_has_content, deltas)):
+        # A whole answer that has failed may still be asked for again.
+        if self._call.error is not None or not any(map(_has_content, deltas)):
             return []
         self.has_output = True
         self._adaptation.release_request()

@@ -157,7 +157,8 @@ async def stream(
     """Make one provider call and yield a list of deltas for each read from the network.
 
     Raises LLMError and nothing else. Read it inside `aclosing`: closing it closes the
-    connection. A request without `stream` yields one list, after the whole answer. A
+    connection. A request without `stream` yields one list, after the whole answer; if
+    that ends in an error, `call.error` is set before. A
     `decoder` of the endpoint's codec may already have read the beginning of this
     answer.
     """
@@ -177,12 +178,16 @@ async def stream(
                 raise BadResponse(detail="The response to resume was not streamed.")
             wants_body = bool(not streams and forwarded and forwarded.wants_frames)
             del forwarded
-            whole = await _read_whole(endpoint, answer, start, wants_body=wants_body)
+            whole, call.error = await _read_whole(
+                endpoint, answer, start, wants_body=wants_body
+            )
             call.note_deltas(whole)
             for portion in _split_deltas(whole):
                 yield portion
                 if len(whole) > MAX_DELTAS:
                     await asyncio.sleep(0)
+            if call.error is not None:
+                raise call.error
             return
         streamed = StreamedDeltas(
             answer, decoder or endpoint.codec.decoder(), start, forwarded
@@ -408,14 +413,14 @@ def _is_whole(start: bytes) -> bool:
 
 async def _read_whole(
     endpoint: Endpoint, answer: UpstreamResponse, start: bytes, *, wants_body: bool
-) -> list[Delta]:
-    """The deltas of an answer that is no stream and begins with `start`; before them
-    the whole body, if it is wanted and no stream either."""
+) -> tuple[list[Delta], LLMError | None]:
+    """The deltas of an answer that is no stream and begins with `start`, and the error
+    after them; before them the whole body, if it is wanted and no stream either."""
     body = await answer.read_rest(start)
-    deltas = await run_off_loop(len(body), _decode_whole, endpoint, body)
-    if wants_body and not _EVENT_STREAM_START.match(body):
+    deltas, error = await run_off_loop(len(body), _decode_whole, endpoint, body)
+    if wants_body and error is None and not _EVENT_STREAM_START.match(body):
         deltas.insert(0, FrameDelta(body))
-    return deltas
+    return deltas, error
 
 
 def _split_deltas(deltas: list[Delta]) -> Iterator[list[Delta]]:
@@ -429,7 +434,9 @@ def web_page_error() -> BadResponse:
     return BadResponse(WEB_PAGE)
 
 
-def _decode_whole(endpoint: Endpoint, body: bytes) -> list[Delta]:
+def _decode_whole(
+    endpoint: Endpoint, body: bytes
+) -> tuple[list[Delta], LLMError | None]:
     _check_size(body)
     if _EVENT_STREAM_START.match(body):
         return _decode_stream(endpoint, body)
@@ -438,15 +445,15 @@ def _decode_whole(endpoint: Endpoint, body: bytes) -> list[Delta]:
     return decode_body(endpoint.codec.decode, body)
 
 
-def _decode_stream(endpoint: Endpoint, body: bytes) -> list[Delta]:
+def _decode_stream(
+    endpoint: Endpoint, body: bytes
+) -> tuple[list[Delta], LLMError | None]:
     """Decode the answer of a host that streams although it was not asked to."""
     reader = DeltaReader(endpoint.codec.decoder())
     deltas = reader.feed(body)
     if reader.error is None:
         deltas += reader.close()
-    if reader.error is not None:
-        raise reader.error
-    return deltas
+    return deltas, reader.error
 
 
 def _check_size(body: bytes, limit: int = MAX_BODY) -> None:

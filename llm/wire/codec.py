@@ -10,7 +10,7 @@ yes). A decoder whose provider splits long answers over several requests is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from llm.errors import LLMError
@@ -124,8 +124,9 @@ class Codec(Protocol):
 
     def decoder(self) -> Decoder: ...
 
-    def decode(self, body: bytes) -> list[Delta]:
-        """Decode a complete, unstreamed answer. Raises LLMError, as `feed` does."""
+    def decode(self, body: bytes) -> Iterator[Delta]:
+        """Decode a complete, unstreamed answer. Raises LLMError, as `feed` does, after
+        the deltas before the error."""
         ...
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:

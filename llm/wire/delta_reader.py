@@ -16,7 +16,7 @@ not match takes the normal path, and the next frame is compared with it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import orjson
 
@@ -200,16 +200,19 @@ class DeltaReader:
         return deltas
 
 
-def decode_body(decode: Callable[[bytes], list[Delta]], body: bytes) -> list[Delta]:
-    """Decode and check an unstreamed answer. Raises LLMError."""
-    try:
-        deltas = decode(body)
-    except DECODE_ERRORS as exc:
-        raise decode_error(exc) from exc
+def decode_body(
+    decode: Callable[[bytes], Iterable[Delta]], body: bytes
+) -> tuple[list[Delta], LLMError | None]:
+    """Decode and check an unstreamed answer: its deltas, and the error after them."""
+    deltas: list[Delta] = []
     items = _ItemCount()
-    for delta in deltas:
-        _check(delta, items)
-    return deltas
+    try:
+        for delta in decode(body):
+            _check(delta, items)
+            deltas.append(delta)
+    except _READ_ERRORS as exc:
+        return deltas, _error_of(exc)
+    return deltas, None
 
 
 class _ItemCount:

@@ -59,7 +59,7 @@ def read(*chunks: Any, codec: OpenAIChatCodec = CODEC, end: bool = True):
 def answered(message: dict[str, Any], finish: str | None = "stop", **fields: Any):
     choice = {"index": 0, "message": message, "finish_reason": finish}
     body = {"id": "chatcmpl-1", "model": "m-1", "choices": [choice], **fields}
-    return built(CODEC.decode(orjson.dumps(body)))
+    return built(list(CODEC.decode(orjson.dumps(body))))
 
 
 def output_texts(builder: ResponseBuilder) -> list[tuple[str, str]]:

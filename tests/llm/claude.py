@@ -149,7 +149,7 @@ def read(*events: Any, reason: str | None = "end_turn", **fields: Any):
 def answered(*content: Any, reason: str = "end_turn", **fields: Any):
     """What is built of an answer that did not stream."""
     body = {**START["message"], "content": content, "stop_reason": reason, **fields}
-    return built(CODEC.decode(orjson.dumps(body)))
+    return built(list(CODEC.decode(orjson.dumps(body))))
 
 
 def stored_items(builder: ResponseBuilder, issuer: Issuer = ISSUER) -> list[Item]:

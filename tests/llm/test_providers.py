@@ -186,7 +186,7 @@ class TestCodec:
     def test_an_answer_that_is_none_is_an_error(self, provider, codec):
         for body in (b"", b"<html>", b"[]", b"{}", b'{"error":"x"}'):
             with pytest.raises(LLMError):
-                codec.decode(body)
+                list(codec.decode(body))
 
 
 # A call over HTTP

@@ -49,6 +49,7 @@ from llm.wire.request import Request
 
 from .chat import DONE, chunk
 from .hosts import (
+    USAGE,
     Host,
     breaks_off,
     calls,
@@ -281,6 +282,39 @@ async def test_an_error_after_the_beginning_alone_is_made_good(web):
     assert (text(deltas), error) == ("Hello", None)
     assert sum(isinstance(d, StartDelta) for d in deltas) == 1
     assert len(call.earlier) == 1
+
+
+def unended(text: str) -> httpx.Response:
+    """A whole answer of which the host does not say that it is ended."""
+    choice = {"index": 0, "message": {"content": text}, "finish_reason": None}
+    return httpx.Response(200, json={"id": "c", "choices": [choice], "usage": USAGE})
+
+
+def ended(text: str) -> httpx.Response:
+    choice = {"index": 0, "message": {"content": text}, "finish_reason": "stop"}
+    return httpx.Response(200, json={"id": "c", "choices": [choice], "usage": USAGE})
+
+
+async def test_a_whole_answer_that_fails_is_retried_with_its_usage_recorded(web):
+    Host(web, "a", unended("All is"), ended("All is well."))
+    call = ProviderCall()
+    whole = request(stream=False)
+    deltas, error = await listen(route(), call=call, model_request=whole, policy=THRICE)
+    assert (text(deltas), error) == ("All is well.", None)
+    [failed] = call.earlier
+    assert failed.usage is not None
+    assert failed.usage.output_tokens == 5
+
+
+async def test_the_text_of_a_whole_answer_that_fails_at_last_is_not_lost(web):
+    Host(web, "a", unended("All"), unended("All is"))
+    whole, policy = request(stream=False), Policy(attempts=2)
+    deltas, error = await listen(
+        route(), call=ProviderCall(), model_request=whole, policy=policy
+    )
+    assert text(deltas) == "All is"
+    assert isinstance(error, ProviderDown)
+    assert [d.output_tokens for d in deltas if isinstance(d, UsageDelta)] == [5]
 
 
 async def test_the_cost_of_a_failed_attempt_is_recorded_with_it(web):

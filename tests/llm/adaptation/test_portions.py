@@ -187,7 +187,7 @@ async def test_an_answer_that_must_have_a_form_is_judged_when_it_is_whole(web):
 async def test_an_answer_in_one_piece_is_not_continued():
     body = chunk(text("It was"), finish="CONTINUATION")
     body["candidates"][0]["continuationToken"] = "t"
-    deltas = GeminiCodec().decode(orjson.dumps(body))
+    deltas = list(GeminiCodec().decode(orjson.dumps(body)))
     assert FinishDelta("length", "CONTINUATION") in deltas
 
 

@@ -41,7 +41,7 @@ def read(id: str) -> tuple[ResponseBuilder, Any]:
             builder.feed(list(decoder.feed(event)))
         builder.feed(list(decoder.close()))
     else:
-        builder.feed(endpoint.codec.decode(body))
+        builder.feed(list(endpoint.codec.decode(body)))
     builder.end_call()
     return builder, endpoint.codec
 

@@ -164,8 +164,8 @@ class AnthropicCodec:
     def decoder(self) -> AnthropicDecoder:
         return AnthropicDecoder()
 
-    def decode(self, body: bytes) -> list[Delta]:
-        return list(AnthropicDecoder().answer(parse_object(body)))
+    def decode(self, body: bytes) -> Iterator[Delta]:
+        return AnthropicDecoder().answer(parse_object(body))
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
         return classify(status, headers, body)

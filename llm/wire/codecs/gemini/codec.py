@@ -11,7 +11,7 @@ Source: https://ai.google.dev/api/generate-content
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -111,10 +111,11 @@ class GeminiCodec:
     def decoder(self) -> GeminiDecoder:
         return GeminiDecoder()
 
-    def decode(self, body: bytes) -> list[Delta]:
+    def decode(self, body: bytes) -> Iterator[Delta]:
         """Raises LLMError, as `feed` does. A list of chunks is accepted too."""
         decoder = GeminiDecoder(goes_on=False)
-        return [*decoder.decode_chunks(parse_json(body)), *decoder.close()]
+        yield from decoder.decode_chunks(parse_json(body))
+        yield from decoder.close()
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
         return classify(status, headers, body)

@@ -430,7 +430,10 @@ class GeminiDecoder:
 
 
 def usage_of(usage: dict[str, Any]) -> UsageDelta:
-    """All counts are set: a missing one is 0, not the earlier value."""
+    """All counts are set: a missing one is 0, not the earlier value; but a total alone
+    does not tell what was read and what was written."""
+    if usage.keys() <= {"totalTokenCount"}:
+        return UsageDelta(raw=usage)
     prompt = count(usage, "promptTokenCount") or 0
     tools = count(usage, "toolUsePromptTokenCount") or 0
     thoughts = count(usage, "thoughtsTokenCount") or 0

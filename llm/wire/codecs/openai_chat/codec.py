@@ -8,7 +8,7 @@ Source: https://platform.openai.com/docs/api-reference/chat/create
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -107,8 +107,8 @@ class OpenAIChatCodec(HostOptions):
             think_begun=self.think_begun,
         )
 
-    def decode(self, body: bytes) -> list[Delta]:
-        return list(self.decoder().answer(parse_object(body)))
+    def decode(self, body: bytes) -> Iterator[Delta]:
+        return self.decoder().answer(parse_object(body))
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
         return classify(status, headers, body, statuses=self.statuses)

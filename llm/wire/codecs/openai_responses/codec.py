@@ -11,7 +11,7 @@ Source: https://platform.openai.com/docs/api-reference/responses
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -183,8 +183,8 @@ class OpenAIResponsesCodec:
     def decoder(self) -> ResponsesDecoder:
         return ResponsesDecoder()
 
-    def decode(self, body: bytes) -> list[Delta]:
-        return list(ResponsesDecoder().answer(body))
+    def decode(self, body: bytes) -> Iterator[Delta]:
+        return ResponsesDecoder().answer(body)
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
         return classify(status, headers, body)

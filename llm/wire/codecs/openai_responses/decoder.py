@@ -97,8 +97,6 @@ class ResponsesDecoder:
         if not failed and (response.get("error") or "output" not in response):
             raise _error_of(response)
         yield from self._whole(response)
-        if not response.get("status"):  # in a stream the last event says it
-            raise CutOff(detail="The answer has no status.")
 
     def _whole(self, response: dict[str, Any]) -> Iterator[Delta]:
         """Decode a complete response: an unstreamed one, or a terminal event's."""
@@ -304,7 +302,9 @@ class ResponsesDecoder:
 
     def _finish(self, response: dict[str, Any]) -> FinishDelta:
         """The finish reason. Raises LLMError if the response failed."""
-        match response.get("status") or "completed":
+        match response.get("status"):
+            case None | "":
+                raise CutOff(detail="The answer has no status.")
             case "failed":
                 raise _error_of(response)
             case "cancelled":

@@ -624,7 +624,7 @@ class TestErrors:
     def test_in_an_answer_of_200_too(self):
         error = {"type": "error", "error": {"type": "overloaded_error"}}
         with pytest.raises(ProviderDown):
-            CODEC.decode(orjson.dumps(error))
+            list(CODEC.decode(orjson.dumps(error)))
 
     def test_an_error_that_is_no_json_is_still_one(self):
         with pytest.raises(LLMError) as raised:

@@ -118,7 +118,7 @@ def sealed(value: Any) -> Iterator[str]:
 def replayed(recording: dict[str, Any], made_by: Any) -> dict[str, Any]:
     """The next request, to `ISSUER`, after an answer that `made_by` gave."""
     body = body_of(recording)
-    deltas = decoded(body)[0] if recording["stream"] else CODEC.decode(body)
+    deltas = decoded(body)[0] if recording["stream"] else list(CODEC.decode(body))
     items = stored_items(built(deltas), made_by)
     calls = [item for item in items if item["type"] == "function_call"]
     outputs = [function_call_output(call["call_id"], "ok") for call in calls]

@@ -905,7 +905,7 @@ class TestEndings:
         body = {"id": "c", "model": "m", "choices": [choice]}
         for builder in (
             read(body, DONE, end=False),
-            built(CODEC.decode(orjson.dumps(body))),
+            built(list(CODEC.decode(orjson.dumps(body)))),
         ):
             assert builder.output == []
             assert builder.finish == FinishDelta("content_filter", reason)
@@ -1025,15 +1025,15 @@ class TestErrors:
     def test_an_answer_of_200_may_be_an_error(self):
         body = {"error": {"code": "content_filter", "status": 400, "message": "No."}}
         with pytest.raises(ContentPolicy) as raised:
-            CODEC.decode(orjson.dumps(body))
+            list(CODEC.decode(orjson.dumps(body)))
         assert raised.value.upstream_status == 400
 
     @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"choices":[]}'])
     def test_an_answer_without_choices_is_a_bad_response(self, body):
         with pytest.raises(BadResponse):
-            CODEC.decode(body)
+            list(CODEC.decode(body))
 
     @given(st.binary(max_size=200))
     def test_no_body_does_more_than_raise(self, body: bytes):
         with pytest.raises(LLMError):
-            CODEC.decode(body)
+            list(CODEC.decode(body))

@@ -45,7 +45,9 @@ def partial(path: str, value: str, **fields: bool):
 
 
 def answered(*parts, finish: str = "STOP", **fields):
-    return built(CODEC.decode(orjson.dumps(chunk(*parts, finish=finish, **fields))))
+    return built(
+        list(CODEC.decode(orjson.dumps(chunk(*parts, finish=finish, **fields))))
+    )
 
 
 def proof(builder, number: int = 0):
@@ -99,7 +101,7 @@ class TestText:
 
     def test_a_list_of_chunks_is_an_answer_too(self):
         body = orjson.dumps([chunk(text("a")), chunk(text("b"), finish="STOP")])
-        assert output_texts(built(CODEC.decode(body))) == [("message", "ab")]
+        assert output_texts(built(list(CODEC.decode(body)))) == [("message", "ab")]
 
     @given(st.sets(st.integers(1, 700)))
     def test_chunk_borders_do_not_matter(self, cuts: set[int]):
@@ -485,6 +487,10 @@ class TestUsage:
             raw=self.FULL,
         )
 
+    def test_a_total_alone_is_not_divided(self):
+        total = {"totalTokenCount": 25}
+        assert usage_of(total) == UsageDelta(raw=total)
+
     def test_the_last_object_counts_as_a_whole(self):
         last = {"promptTokenCount": 10, "totalTokenCount": 12}
         builder = read(
@@ -593,7 +599,7 @@ class TestErrors:
     def test_an_error_may_be_the_answer(self):
         body = [{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}]
         with pytest.raises(RateLimited):
-            CODEC.decode(orjson.dumps(body))
+            list(CODEC.decode(orjson.dumps(body)))
 
     @pytest.mark.parametrize("data", ["<html>", "1", '"text"', "[1]"])
     def test_an_invalid_chunk_is_an_error(self, data):

@@ -631,7 +631,7 @@ def test_chunk_borders_do_not_matter(cuts: set[int]):
 
 def test_a_whole_answer_decodes_as_its_stream():
     response = end(output=[REASONING, MESSAGE, CALL], usage=USAGE)["response"]
-    whole = built(PLAIN.decode(orjson.dumps(response)))
+    whole = built(list(PLAIN.decode(orjson.dumps(response))))
     streamed = built(decoded([STREAM.replace("🌍".encode(), b"")]))
     for one, other in zip(whole.output, streamed.output, strict=True):
         assert {**one, "id": ""} == {**other, "id": ""}
@@ -642,7 +642,7 @@ def test_a_whole_answer_decodes_as_its_stream():
 
 def test_an_answer_that_goes_on_in_the_background_is_not_completed():
     queued = end("queued")["response"]
-    assert PLAIN.decode(orjson.dumps(queued))[-1] == FinishDelta("stop", "queued")
+    assert list(PLAIN.decode(orjson.dumps(queued)))[-1] == FinishDelta("stop", "queued")
 
 
 @pytest.mark.parametrize(
@@ -662,7 +662,7 @@ def test_an_answer_that_goes_on_in_the_background_is_not_completed():
 )
 def test_an_answer_that_is_none(body: bytes, error: type[LLMError]):
     with pytest.raises(error):
-        PLAIN.decode(body)
+        list(PLAIN.decode(body))
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,9 @@ def test_a_switch_changes_parleys_own_requests(name: str):
 def test_an_answer_may_lack_the_tag_that_the_prompt_has():
     said = {"message": {"content": "Hm.\n</think>Yes."}, "finish_reason": "stop"}
     answer = json.dumps({"choices": [said]}).encode()
-    on, off = (codec_with(think_begun=is_on).decode(answer) for is_on in (True, False))
+    on, off = (
+        list(codec_with(think_begun=is_on).decode(answer)) for is_on in (True, False)
+    )
     texts = [type(delta).__name__ for delta in on if hasattr(delta, "text")]
     assert texts == ["ReasoningDelta", "TextDelta"]
     assert [d.text for d in off if hasattr(d, "text")] == ["Hm.\n</think>Yes."]
@@ -103,7 +105,9 @@ def test_an_answer_may_lack_the_tag_that_the_prompt_has():
 def test_think_tags_change_how_an_answer_is_read():
     said = {"message": {"content": "<think>Hm.</think>Yes."}, "finish_reason": "stop"}
     answer = json.dumps({"id": "r", "choices": [said]}).encode()
-    on, off = (codec_with(think_tags=is_on).decode(answer) for is_on in (True, False))
+    on, off = (
+        list(codec_with(think_tags=is_on).decode(answer)) for is_on in (True, False)
+    )
     assert on != off
 
 

@@ -16,6 +16,7 @@ from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.codecs.gemini.codec import GeminiCodec
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
+from llm.wire.delta_reader import decode_body
 from llm.wire.deltas import FinishDelta, TextDelta
 
 TEXT = "All is"
@@ -75,7 +76,7 @@ BODIES: dict[str, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("is_null", [True, False])
 def test_an_answer_that_its_host_has_not_ended_is_cut_off(name: str, is_null: bool):
     codec, body, path = BODIES[name]
-    deltas = codec.decode(orjson.dumps(body))
+    deltas = list(codec.decode(orjson.dumps(body)))
     assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == TEXT
     assert isinstance(deltas[-1], FinishDelta)
     changed = copy.deepcopy(body)
@@ -87,13 +88,14 @@ def test_an_answer_that_its_host_has_not_ended_is_cut_off(name: str, is_null: bo
         place[last] = None
     else:
         del place[last]
-    with pytest.raises(CutOff):
-        codec.decode(orjson.dumps(changed))
+    deltas, error = decode_body(codec.decode, orjson.dumps(changed))
+    assert isinstance(error, CutOff)
+    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == TEXT
 
 
 def test_an_empty_finish_reason_is_one():
     """Snowflake's Chat Completions have no other."""
     codec, body, _ = BODIES["chat"]
     choices = [{**CHOICE, "finish_reason": ""}]
-    deltas = codec.decode(orjson.dumps({**body, "choices": choices}))
+    deltas = list(codec.decode(orjson.dumps({**body, "choices": choices})))
     assert deltas[-1] == FinishDelta("stop", "")
