@@ -62,7 +62,11 @@ class ItemAdmin(ConversationContentAdmin):
         return request.user.has_perm(EDIT) and at_rest and not _is_held(obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        at_rest = is_at_rest(obj.turn if obj else None)
+        """An unfinished turn keeps its items, but is deleted with them: Django asks for
+        each item of a turn, a conversation or a user that is to be deleted."""
+        at_rest = not _is_page_of_items(request) or is_at_rest(
+            obj.turn if obj else None
+        )
         may_delete = super().has_delete_permission(request, obj)
         return may_delete and at_rest and not _is_held(obj)
 
@@ -137,6 +141,11 @@ class ItemAdmin(ConversationContentAdmin):
         whole = json.dumps(item.payload, ensure_ascii=False, indent=2)
         texts = "\n\n".join(item_text.text for item_text in item_texts(item.payload))
         return format_html('<pre class="content">{}</pre>', texts or whole)
+
+
+def _is_page_of_items(request: HttpRequest) -> bool:
+    match = request.resolver_match
+    return match is None or (match.url_name or "").startswith("conversations_item_")
 
 
 def _is_held(item: Item | None) -> bool:

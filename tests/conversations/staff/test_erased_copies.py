@@ -84,8 +84,9 @@ def editor() -> Client:
     return signed_in(staff("editor", *rights))
 
 
-def page_of(item: Item, name: str = "change") -> str:
-    return reverse(f"admin:conversations_item_{name}", args=[item.pk])
+def page_of(row: Item | Turn | Conversation, name: str = "change") -> str:
+    kind = row._meta.model_name
+    return reverse(f"admin:conversations_{kind}_{name}", args=[row.pk])
 
 
 def post_texts(client: Client, item: Item, **texts: str) -> Any:
@@ -149,6 +150,20 @@ def test_items_of_a_running_turn_are_not_deleted(editor: Client, turn: Turn):
     url = reverse("admin:conversations_item_changelist")
     editor.post(url, {**action, "post": "yes"})
     assert Item.objects.filter(pk=item.pk).exists()
+
+
+@pytest.mark.parametrize("status", [Turn.Status.RUNNING, Turn.Status.WAITING])
+def test_a_conversation_is_deleted_with_a_turn_that_is_not_finished(
+    turn: Turn, status: Turn.Status
+):
+    Turn.objects.update(status=status)
+    root = signed_in(a_user("root", is_staff=True, is_superuser=True))
+    for row in (turn, turn.conversation):
+        page = root.get(page_of(row, "delete"))
+        assert "Yes, I’m sure" in page.text
+    answer = root.post(page_of(turn.conversation, "delete"), {"post": "yes"})
+    assert answer.status_code == 302
+    assert not Item.objects.exists()
 
 
 def test_an_older_page_takes_back_no_redaction(editor: Client, turn: Turn):
