@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -39,24 +40,36 @@ UNDO_TIME = 600  # seconds that the library's pages offer Undo
 def library(request: HttpRequest) -> HttpResponseBase:
     if request.method == "POST":
         return _change(request)
-    form = FilterForm(request.GET, user=request.user)
+    return _list(request, request.GET)
+
+
+def _list(request: HttpRequest, query: QueryDict, *, status: int = 200) -> HttpResponse:
+    """The page of the list that `query` filters, with what a refused form has chosen.
+
+    It answers a form that changes nothing, so that no choice has to be made again.
+    """
+    form = FilterForm(query, user=request.user)
     form.is_valid()
-    filters, query = form.filters(), form.cleaned_data.get("q") or ""
+    filters, words = form.filters(), form.cleaned_data.get("q") or ""
     start = form.cleaned_data.get("start") or 0
-    found = find_conversations(request.user, query, start, filters)
+    found = find_conversations(request.user, words, start, filters)
     context = {
         "form": form,
         "found": _rows(found),
         "results": found,
-        "links": _page_links(request, found, start),
+        "links": _page_links(query, found, start),
         "folders": Folder.objects.of(request.user),
-        "is_archive": filters == SearchFilters(archived="only") and not query,
-        "back": request.get_full_path(),
+        "is_archive": filters == SearchFilters(archived="only") and not words,
+        "back": f"{reverse('library')}{f'?{query.urlencode()}' if query else ''}",
+        "ticked": request.POST.getlist("ids"),
+        "chosen_folder": request.POST.get("folder", ""),
+        "written_tag": request.POST.get("tag", ""),
         "deleted_ids": _restorable_ids(request),
         "shortcut_actions": LIBRARY_ACTIONS,
         "is_library": True,
     }
-    return render(request, "conversations/library/library.html", context)
+    page = "conversations/library/library.html"
+    return render(request, page, context, status=status)
 
 
 def _rows(found: SearchResults) -> list[dict[str, Any]]:
@@ -70,21 +83,19 @@ def _rows(found: SearchResults) -> list[dict[str, Any]]:
     ]
 
 
-def _page_links(
-    request: HttpRequest, found: SearchResults, start: int
-) -> dict[str, str]:
+def _page_links(query: QueryDict, found: SearchResults, start: int) -> dict[str, str]:
     links = {}
     if start:
-        links["previous"] = _with_start(request, max(0, start - PAGE))
+        links["previous"] = _with_start(query, max(0, start - PAGE))
     if found.has_more:
-        links["next"] = _with_start(request, start + PAGE)
+        links["next"] = _with_start(query, start + PAGE)
     return links
 
 
-def _with_start(request: HttpRequest, start: int) -> str:
-    query = request.GET.copy()
-    query["start"] = str(start)
-    return f"?{query.urlencode()}"
+def _with_start(query: QueryDict, start: int) -> str:
+    changed = query.copy()
+    changed["start"] = str(start)
+    return f"?{changed.urlencode()}"
 
 
 def _change(request: HttpRequest) -> HttpResponseBase:
@@ -92,8 +103,7 @@ def _change(request: HttpRequest) -> HttpResponseBase:
     back = _back(request)
     ids = request.POST.getlist("ids")
     if not ids:
-        messages.error(request, _("Choose at least one conversation."))
-        return redirect(back)
+        return _refuse(request, back, _("Choose at least one conversation."))
     if request.POST.get("action") == "export":
         rows = Conversation.objects.of(request.user).kept().filter(pk__in=ids[:MAX_IDS])
         return export_of(request, rows, "json")
@@ -108,8 +118,7 @@ def _change(request: HttpRequest) -> HttpResponseBase:
         change.is_valid(raise_exception=True)
         changed = change.apply()
     except ValidationError as exc:
-        messages.error(request, " ".join(_problems(exc.detail)))
-        return redirect(back)
+        return _refuse(request, back, " ".join(_problems(exc.detail)))
     if changed and data["action"] == "delete":  # said beside Undo
         until = time.time() + UNDO_TIME
         request.session[_DELETION] = {"ids": changed, "until": until}
@@ -121,6 +130,11 @@ def _change(request: HttpRequest) -> HttpResponseBase:
     )
     messages.success(request, text % {"count": len(changed)})
     return redirect(back)
+
+
+def _refuse(request: HttpRequest, back: str, why: str) -> HttpResponse:
+    messages.error(request, why)
+    return _list(request, QueryDict(urlsplit(back).query), status=400)
 
 
 def _restorable_ids(request: HttpRequest) -> list[str]:

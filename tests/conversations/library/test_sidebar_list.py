@@ -259,6 +259,33 @@ def test_a_wrong_choice_is_explained(
     assert problem in read(bulk(web, ids, action))
 
 
+def test_a_refused_change_asks_for_no_choice_again(
+    web: Client, ada: Any, conversation: Conversation
+):
+    folder = Folder.objects.create(owner=ada, name="Work")
+    other = Conversation.objects.create(owner=ada, title="Other")
+    page = bulk(
+        web,
+        [conversation.pk],
+        "untag",
+        tag="  ",
+        folder=folder.pk,
+        back=f"{reverse('library')}?archived=no",
+    )
+    assert page.status_code == 400
+    assert "Write a tag." in read(page)
+    html = page.content.decode()
+    assert 'name="back" value="/library/?archived=no"' in html
+    assert f'value="{folder.pk}" selected' in html
+    page = bulk(web, [conversation.pk], "untag", tag="")
+    html = page.content.decode()
+    assert f'value="{conversation.pk}" checked' in html
+    assert f'value="{other.pk}">' in html
+    page = bulk(web, [], "tag", tag='"later"')
+    assert "Choose at least one conversation." in read(page)
+    assert 'value="&quot;later&quot;"' in page.content.decode()
+
+
 def test_the_way_back_leads_nowhere_else(web: Client, conversation: Conversation):
     data = {"ids": [conversation.pk], "action": "pin", "back": "//evil.example"}
     answer = web.post(reverse("library"), data)
