@@ -71,13 +71,14 @@ def find_conversations(
     first those with matching messages, latest match first, then those where only the
     title matches.
 
-    An empty query has no results, except with `filters`: then all conversations that
-    pass them are found, last activity first. A query of punctuation or
-    emoji alone finds nothing: to delete its results would else delete everything.
+    An empty query has no results, except with `filters`, which may have no condition:
+    then all conversations that pass them are found, last activity first. A query of
+    punctuation or emoji alone finds nothing: to delete its results would else delete
+    everything.
     """
     wanted = Query.of(query[:MAX_QUERY])
     start, size = min(start, MAX_START), size or PAGE
-    if filters and not query.strip():
+    if filters is not None and not query.strip():
         return _browse(user, filters, start, size)
     if not wanted:
         return SearchResults()

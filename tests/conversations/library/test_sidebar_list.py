@@ -176,6 +176,13 @@ def bulk(web: Client, ids: list[str], action: str, **fields: Any) -> Any:
     return web.post(reverse("library"), data, follow=True)
 
 
+def test_the_library_with_archived_conversations_lists_all(web: Client, ada: Any):
+    Conversation.objects.create(owner=ada, title="New")
+    Conversation.objects.create(owner=ada, title="Old", archived_at=timezone.now())
+    page = web.get(reverse("library"), {"archived": "yes"})
+    assert [each["row"].title for each in page.context["found"]] == ["Old", "New"]
+
+
 def test_many_conversations_change_at_once_without_javascript(web: Client, ada: Any):
     folder = Folder.objects.create(owner=ada, name="Work")
     rows = [Conversation.objects.create(owner=ada, title=f"T{n}") for n in range(3)]
