@@ -342,7 +342,8 @@ def _code_block(code: str, language: str) -> str:
     preview = ARTIFACT if is_previewable(language, code) else ""
     return (
         f'<div class="code"><div class="code-head"><span>{escape(language)}</span>'
-        f'{preview}<button type="button" {_COPY}Copy</button></div>'
+        f'{preview}<button type="button" class="only-scripted" {_COPY}Copy</button>'
+        "</div>"
         f'<pre tabindex="0" dir="ltr"><code>{highlight_code(code, language)}'
         "</code></pre>"
         "</div>\n"

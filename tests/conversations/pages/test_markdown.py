@@ -120,7 +120,7 @@ def test_code_names_its_language_and_is_coloured_by_classes():
     assert "<span>python</span>" in html
     assert '<span class="k">def</span>' in html
     assert "style=" not in html
-    assert 'data-copy="code"' in html
+    assert 'class="only-scripted" data-copy="code"' in html
 
 
 def test_code_of_an_unknown_language_is_shown_as_it_is():
