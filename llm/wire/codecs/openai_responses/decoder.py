@@ -22,6 +22,7 @@ from llm.errors import BadResponse, CutOff, LLMError, ProviderDown
 from llm.wire.classify_errors import classify_error
 from llm.wire.codecs.event_json import parse_event_object
 from llm.wire.codecs.openai_responses.item_content import (
+    arguments_of,
     call_rest,
     citation_of,
     close_open_call,
@@ -170,7 +171,7 @@ class ResponsesDecoder:
     def _arguments_done(self, data: dict[str, Any]) -> list[Delta]:
         """LM Studio sends the arguments only here."""
         item = self._items.get_or_add(data)
-        whole = data.get("arguments") or ""
+        whole = arguments_of(data)
         if self._items.indexes_repeat:
             item.unsent_arguments = [whole] if whole else item.unsent_arguments
             return []

@@ -90,8 +90,16 @@ def reasoning_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
     return deltas
 
 
+def arguments_of(fields: Mapping[str, Any]) -> str:
+    """The arguments as JSON text; some hosts send the object itself."""
+    value = fields.get("arguments")
+    if value is None or isinstance(value, str):
+        return value or ""
+    return orjson.dumps(value).decode()
+
+
 def call_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
-    whole = fields.get("arguments") or "".join(item.unsent_arguments)
+    whole = arguments_of(fields) or "".join(item.unsent_arguments)
     if not (rest := item.missing("arguments", whole)):
         return []
     item.received["arguments", 0].append(rest)
@@ -110,7 +118,7 @@ def close_open_call(item: OutputItem, *, complete: bool) -> list[Delta]:
 
 def correct_arguments(item: OutputItem, fields: Mapping[str, Any]) -> str | None:
     """The arguments of a call if its deltas were different, else None."""
-    whole: str | None = fields.get("arguments")
+    whole = arguments_of(fields)
     sent = "".join(item.received.get(("arguments", 0), ()))
     if item.type != "function_call" or not whole or whole == sent:
         return None

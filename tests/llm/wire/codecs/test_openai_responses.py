@@ -412,6 +412,29 @@ def test_calls_may_be_open_side_by_side():
     assert deltas[-1] == FinishDelta("tool_calls", "completed")
 
 
+def test_arguments_may_be_an_object():
+    whole = {**CALL, "arguments": {"city": "Paris"}}
+    answer = end(output=[whole])
+    streams = [
+        decoded_deltas(START, added(0, CALL), done(0, whole), answer),
+        decoded_deltas(
+            START,
+            added(0, CALL),
+            {
+                "type": "response.function_call_arguments.done",
+                "item_id": "fc_1",
+                "output_index": 0,
+                "arguments": whole["arguments"],
+            },
+            end(),
+        ),
+        list(PLAIN.decode(orjson.dumps(answer["response"]))),
+    ]
+    for deltas in streams:
+        [item] = built(deltas).output
+        assert (item["arguments"], item["status"]) == (CALL["arguments"], "completed")
+
+
 def test_arguments_may_come_only_when_done():
     whole = {
         "type": "response.function_call_arguments.done",
