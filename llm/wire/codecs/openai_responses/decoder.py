@@ -119,6 +119,8 @@ class ResponsesDecoder:
         if not fields or "type" not in fields:
             return []  # some hosts send events with a null item
         item = self._items.find_by_id(fields)
+        if item and item.done and item.index != data.get("output_index", 0):
+            item = None  # another item with the same id
         if item is not None and item.type:
             return []  # announced already
         if item is None:

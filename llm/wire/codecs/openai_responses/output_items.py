@@ -1,7 +1,8 @@
 """The output items of one answer as far as they have arrived, and how to find them.
 
 Items are found by `item_id`, then by `call_id`, then by `output_index`: GitHub Copilot
-changes ids with every event, OGX gives parallel calls one index. An id or index of an
+changes ids with every event, OGX gives parallel calls one index, and some hosts give
+one id to all messages. An id or index of an
 item of another type, or of another call, is ignored.
 """
 
@@ -20,6 +21,8 @@ class OutputItem:
     """An output item as far as it has arrived."""
 
     key: int
+    index: Any = 0  # of the output, as the host counts
+    id: str = ""
     type: str = ""  # empty until the item's own event arrives
     call_id: str = ""
     is_confirmed: bool = False  # its id has occurred in a second event
@@ -88,11 +91,13 @@ class OutputItems:
         are too many."""
         if len(self.all) >= MAX_ITEMS:
             raise too_many_items()
-        item = OutputItem(len(self.all))
+        index = data.get("output_index", 0)
+        item = OutputItem(len(self.all), index)
         self.all.append(item)
-        self._by_index[data.get("output_index", 0)] = item
+        self._by_index[index] = item
         if id := _name(data, "item_id"):
             self.by_id[id] = item
+            item.id = id
         return item
 
     def begin(self, item: OutputItem, fields: dict[str, Any]) -> None:
@@ -100,6 +105,7 @@ class OutputItems:
         item.type = fields["type"]
         if id := _name(fields, "id"):
             self.by_id[id] = item
+            item.id = id
         if call_id := _name(fields, "call_id"):
             item.call_id = call_id
             self._by_call_id.setdefault((item.type, call_id), item)
@@ -155,12 +161,18 @@ class OutputItems:
         streamed: list[OutputItem],
         repeated: Collection[int],
     ) -> OutputItem | None:
-        """The streamed item that equals `fields`, by its ids, else by its position.
+        """The streamed item that equals `fields`: the one at its position if the id is
+        the same, else by its ids, else by its position.
 
         `repeated` are the keys of those that were found before.
         """
-        if (item := self.find_by_id(fields)) is not None and item.key not in repeated:
-            return item
+        id = _name(fields, "id")
+        if id and position < len(streamed):
+            item = streamed[position]
+            if item.id == id and item.fits(fields) and item.key not in repeated:
+                return item
+        if (found := self.find_by_id(fields)) is not None and found.key not in repeated:
+            return found
         if position < len(streamed):
             item = streamed[position]
             if item.fits(fields) and item.key not in repeated:

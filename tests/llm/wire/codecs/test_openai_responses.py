@@ -213,6 +213,20 @@ def test_items_missing_from_the_stream_are_taken_from_its_end():
     assert [item["type"] for item in items] == ["reasoning", "message"]
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_two_messages_may_have_one_id(ends: bool):
+    one = MESSAGE
+    other = {**MESSAGE, "content": [{"type": "output_text", "text": "Bye"}]}
+    events = [
+        *(added(0, one), text(0, "Hel"), text(0, "lo"), done(0, one)),
+        *(added(1, other), text(1, "Bye")),
+        *([done(1, other)] if ends else []),
+    ]
+    answer = built(decoded_deltas(START, *events, end(output=[one, other])))
+    assert [item["content"][0]["text"] for item in answer.output] == ["Hello", "Bye"]
+    assert [*answer.proofs.values()] == [one, other]
+
+
 def test_an_index_used_again_is_another_item():
     second = {**CALL, "id": "fc_2", "call_id": "call_2"}
     deltas = decoded_deltas(
