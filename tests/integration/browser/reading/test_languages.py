@@ -18,13 +18,23 @@ pytestmark = pytest.mark.browser
 #: Notes what screen readers were told, and the labels of the running turn.
 LISTEN = """
 window.heard = [];
+const hear = (text) => {
+  const words = text.trim();
+  if (words && !heard.includes(words)) heard.push(words);
+};
+// Of two announcements in one frame an observer would find the last one alone.
+const usual = Object.getOwnPropertyDescriptor(Node.prototype, "textContent");
+Object.defineProperty(Node.prototype, "textContent", {
+  ...usual,
+  set(text) {
+    if (this.id === "announcer") hear(text);
+    usual.set.call(this, text);
+  },
+});
 addEventListener("DOMContentLoaded", () => {
   const note = () => {
-    const places = "#announcer, .turn [data-slot=phase], .called-state, .called-name";
-    for (const { textContent } of document.querySelectorAll(places)) {
-      const words = textContent.trim();
-      if (words && !heard.includes(words)) heard.push(words);
-    }
+    const places = ".turn [data-slot=phase], .called-state, .called-name";
+    for (const { textContent } of document.querySelectorAll(places)) hear(textContent);
   };
   new MutationObserver(note).observe(document, {
     subtree: true,
@@ -86,8 +96,7 @@ def test_scripts_speak_the_readers_language(open_page: Open):
     expect(page.locator(".turn-foot")).to_have_count(2)
     heard = "\n".join(page.evaluate("heard"))
     assert "Die Antwort beginnt." in heard
-    # A tool that ends at once is named by its card alone.
-    assert re.search(r"(?:Das Tool )?\w+ läuft", heard)
+    assert {"weather_demo", "current_time"} <= set(heard.split("\n"))  # their cards
     assert re.search(r"Fertig, \d+ Wörter\.", heard)
     assert "Wird ausgeführt" in heard or "Abgeschlossen" in heard
     assert not re.search(r"\b(?:Waiting|Executing|Completed|Done|Running)\b", heard)
