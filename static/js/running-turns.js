@@ -13,6 +13,7 @@ import { gettext, interpolate, ngettext } from "./texts.js";
 import { UNFINISHED, apply, isOver, newTurn } from "./turn-state.js";
 import { TurnView } from "./turn-view.js";
 
+const PAST = 500; // milliseconds without events end what came before the page
 const SLICE = 8; // milliseconds of a frame for the text of a turn
 const RETRY_SWAP = 3000; // milliseconds; longer after each failure
 const LONGEST_RETRY = 60_000;
@@ -27,7 +28,8 @@ class LiveTurn {
   isShown = true; // as far as it is known
   view;
   hasWaited = false; // in the list of waiting messages
-  isNews = true; // false until what came before the page was opened is applied
+  isNews = true; // false until what came before the page is applied
+  past = 0; // the timer until then
   told = new Set(); // ids of its questions that the reader knows of
 
   constructor(id, article) {
@@ -116,10 +118,8 @@ export class RunningTurns {
     this.#onChange();
   }
 
-  /**
-   * Hides the turns whose messages wait, `{id, text}` in order: the list above the box
-   * shows them. One that has waited appears when it begins.
-   */
+  /** Hides the turns whose messages wait, `{id, text}` in order, until they begin: the
+   *  list above the box shows them. */
   showWaiting(messages) {
     for (const { article, hasWaited } of this.#turns.values()) {
       const isLost = article.hidden && article.dataset.status === "queued";
@@ -235,12 +235,19 @@ export class RunningTurns {
   /** Events of these types have been applied. What is over by now is no news. */
   #tell(turn, types) {
     if (!types.length) return;
+    clearTimeout(turn.past);
+    if (!turn.isNews) {
+      turn.past = setTimeout(() => {
+        turn.isNews = true;
+        if (this.#turns.has(turn.id)) this.#tell(turn, [""]);
+      }, PAST);
+      return;
+    }
     const { questions } = turn.state;
     const open = Object.keys(questions).filter((id) => questions[id] === "open");
     const isAsked = open.some((id) => !turn.told.has(id));
     turn.told = new Set([...turn.told, ...open]);
     announceAll(turn, types, isAsked);
-    turn.isNews = true;
     if (isAsked) this.#reportNews("waiting");
   }
 
@@ -295,7 +302,7 @@ export class RunningTurns {
   }
 }
 
-/** What one turn cannot show keeps no other from being shown, and its end comes. */
+/** What one turn cannot show stops no other. */
 function takeIn(turn) {
   try {
     turn.takeIn();
@@ -305,7 +312,7 @@ function takeIn(turn) {
   }
 }
 
-/** Waits until no text of this element is selected, so that a selection stays. */
+/** Waits until no text of the element is selected. */
 async function unselected(article) {
   const isSelected = () => {
     const selection = getSelection();
@@ -327,7 +334,7 @@ function restoreFocus(focused, article) {
 
 const messagesOf = (article) => [...article.querySelectorAll(".asked:not(.is-note)")];
 
-/** Copies open details, an open editor or comment and the focus from the old element. */
+/** Of open details, an editor, a comment and the focus. */
 function keepState(from, to) {
   const messages = messagesOf(from);
   const edited = messages.findIndex((message) => message.matches(".is-edited"));
@@ -355,12 +362,12 @@ function isSteering({ type, item }) {
   return type === "response.output_item.done" && isMessage;
 }
 
-/** Once for all events of a frame: each would interrupt the one before. */
-function announceAll({ state, isNews }, types, isAsked) {
+/** Once for a frame: each would interrupt the one before. */
+function announceAll({ state }, types, isAsked) {
   const words = [];
-  if (isNews && types.includes("response.created")) words.push(gettext("The answer begins."));
+  if (types.includes("response.created")) words.push(gettext("The answer begins."));
   if (isAsked) words.push(gettext("Your decision is needed."));
-  if (isNews && types.includes("parley:tool_call.started")) words.push(toolsThatRun(state));
+  if (types.includes("parley:tool_call.started")) words.push(toolsThatRun(state));
   if (words.some(Boolean)) announce(words.filter(Boolean).join(" "));
 }
 

@@ -237,20 +237,39 @@ function opened(id, onNews = () => {}) {
   return (type, fields = {}) => turns.receive(id, { type, ...fields }, `0-${(position += 1)}`);
 }
 
-test("what a turn did before its page was opened is no news", () => {
+test("what a turn did before its page was opened is no news", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
   globalThis.fetch = async () => ({ ok: false, status: 404 });
   const news = [];
   const receive = opened("n1", (what) => news.push(what));
   receive("response.created");
   receive("parley:tool_call.started", { call_id: "c1", name: "look" });
   receive("parley:approval.requested", asks("q1"));
+  frame(); // what came before takes several
+  t.mock.timers.tick(400);
+  receive("parley:tool_call.started", { call_id: "c2", name: "look" });
+  frame();
+  t.mock.timers.tick(400);
   receive("parley:question.closed", { id: "q1", state: "accepted" });
   frame();
+  t.mock.timers.tick(1000);
   assert.deepEqual([news, announcer.textContent], [[], ""]);
   receive("parley:approval.requested", asks("q2"));
   frame();
   receive("response.in_progress");
   frame();
+  assert.deepEqual([news, announcer.textContent], [["waiting"], "Your decision is needed."]);
+});
+
+test("a question that is still open when its page was opened is told", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const news = [];
+  const receive = opened("n2", (what) => news.push(what));
+  receive("response.created");
+  receive("parley:approval.requested", asks("q1"));
+  frame();
+  assert.deepEqual(news, []);
+  t.mock.timers.tick(1000);
   assert.deepEqual([news, announcer.textContent], [["waiting"], "Your decision is needed."]);
 });
 
