@@ -51,13 +51,20 @@ def tool_choices(user: Any, conversation: Conversation | None) -> list[ToolChoic
 
 
 def choose_tools(
-    user: Any, conversation: Conversation, chosen: Collection[str]
+    user: Any,
+    conversation: Conversation,
+    chosen: Collection[str],
+    *,
+    is_new: bool = False,
 ) -> None:
-    """Switch on the tools in `chosen`, and switch off the others that are shown.
+    """Switch on the tools in `chosen`, and switch off the others that are shown. The
+    page of a new conversation shows those that need no preset.
 
     Tools that are not shown stay as they are: the user may get access to them again.
     """
     visible = {choice.name for choice in tool_choices(user, conversation)}
+    if is_new:
+        visible &= {choice.name for choice in tool_choices(user, None)}
     switched_off = (_names_switched_off(conversation) - visible) | (
         visible - set(chosen)
     )

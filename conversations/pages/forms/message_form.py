@@ -290,7 +290,9 @@ class MessageForm(TurnForm):
             is_own = conversation.owner_id == self.user.pk
             if self.cleaned_data["tools_shown"] and is_own:
                 data: Any = self.data
-                choose_tools(self.user, conversation, data.getlist("tool"))
+                is_new = self.conversation is None
+                chosen = data.getlist("tool")
+                choose_tools(self.user, conversation, chosen, is_new=is_new)
             if self._stored:
                 insert_stored(conversation, self._stored, self.user)
             items = [_with_files(self._stored, item) for item in items]

@@ -203,6 +203,16 @@ def test_a_new_chats_boxes_count_as_far_as_its_preset_goes(
     assert Conversation.objects.get().options == {}
 
 
+def test_a_new_chat_gets_the_tools_that_only_its_preset_offers(
+    web: Client, support: Preset
+):
+    support.tools.set(Tool.objects.filter(name__in=["calculator", "remember"]))
+    assert 'value="remember"' not in web.get("/").content.decode()
+    sent = {"text": "Hi", "preset": "support", "tools_shown": "1"}
+    web.post("/", {**sent, "tool": "weather_demo"})
+    assert Conversation.objects.get().options == {"disabled_tools": ["calculator"]}
+
+
 def test_a_new_chats_preset_without_any_tool_offers_none(web: Client, support: Preset):
     support.only_named_tools = True
     support.save()
