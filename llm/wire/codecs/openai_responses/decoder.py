@@ -3,6 +3,7 @@
 * Items are found by their ids, else by their index (`output_items`).
 * `output_item.done` is authoritative for an item. Content that no delta had (text of
   servers that do not stream, arguments sent whole) is emitted then, and never twice;
+  so is what only the `done` event of a part has;
   deltas of a call's arguments that disagree with it are discarded.
 * The terminal event is authoritative for the rest, but its `output` may be empty
   (ChatGPT-Codex); then the streamed items count. A call that is neither in it nor in
@@ -54,6 +55,22 @@ _INCOMPLETE: dict[str, FinishReason] = {
     "max_messages": "length",
     "content_filter": "content_filter",
     "steered": "stop",
+}
+#: Events that end a part, with its type.
+_PART_ENDS = {
+    "response.output_text.done": "output_text",
+    "response.refusal.done": "refusal",
+    "response.reasoning_text.done": "reasoning_text",
+    "response.reasoning.done": "reasoning_text",
+    "response.reasoning_summary_text.done": "summary_text",
+}
+#: By the type of a part: what its deltas are noted as, and the field with all of it.
+_PARTS: dict[Any, tuple[str, str]] = {
+    "output_text": ("text", "text"),
+    "text": ("text", "text"),
+    "refusal": ("refusal", "refusal"),
+    "reasoning_text": ("reasoning", "text"),
+    "summary_text": ("summary", "text"),
 }
 _BAD_ENDS = ("failed", "cancelled", "incomplete")
 
@@ -180,6 +197,41 @@ class ResponsesDecoder:
         rest = item.missing("arguments", whole)
         return self._arguments({**data, "delta": rest}) if rest else []
 
+    def _part_done(self, data: dict[str, Any]) -> list[Delta]:
+        """What no delta had of a finished part, if its item is not over."""
+        part = data.get("part")
+        if not isinstance(part, dict):
+            part = {**data, "type": _PART_ENDS.get(data["type"])}
+        if (known := _PARTS.get(part.get("type"))) is None:
+            return []
+        kind, field = known
+        in_message = kind in ("text", "refusal")
+        item = self._items.find_of_type(data, "message" if in_message else "reasoning")
+        if item is None or item.done or self._is_over(item):
+            return []
+        name = "summary_index" if kind == "summary" else "content_index"
+        number, whole = data.get(name) or 0, part.get(field)
+        if not isinstance(whole, str) or not (
+            rest := item.missing(kind, whole, number)
+        ):
+            return []
+        item.received[kind, number].append(rest)
+        self._current = item
+        match kind:
+            case "text":
+                return [TextDelta(item.key, rest, item.phase)]
+            case "refusal":
+                return [RefusalDelta(item.key, rest)]
+            case "summary":
+                return [ReasoningDelta(item.key, rest, "summary", number)]
+        return [ReasoningDelta(item.key, rest, "text", number)]
+
+    def _input_done(self, data: dict[str, Any]) -> list[Delta]:
+        item = self._items.find_of_type(data, "custom_tool_call")
+        if item is not None and isinstance(data.get("input"), str):
+            item.input = data["input"]
+        return []
+
     def _on_item_done(self, data: dict[str, Any]) -> list[Delta]:
         fields = data.get("item")
         if not fields or "type" not in fields:
@@ -220,14 +272,18 @@ class ResponsesDecoder:
         "response.reasoning.delta": _reasoning,
         "response.function_call_arguments.delta": _arguments,
         "response.function_call_arguments.done": _arguments_done,
+        "response.custom_tool_call_input.done": _input_done,
+        "response.content_part.done": _part_done,
+        "response.reasoning_summary_part.done": _part_done,
+        **dict.fromkeys(_PART_ENDS, _part_done),
         "response.output_item.done": _on_item_done,
         "response.completed": _terminal,
         "response.incomplete": _terminal,
         "response.failed": _terminal,
         "response.cancelled": _terminal,
         "response.done": _terminal,
-        # Other events (keepalives, progress of hosted tools, `*.done` of parts) add
-        # nothing to `output_item.done`.
+        # Other events (keepalives, progress of hosted tools) add nothing to
+        # `output_item.done`.
     }
 
     # Items
@@ -299,8 +355,10 @@ class ResponsesDecoder:
             if item.type == "function_call" and not item.done:
                 deltas += close_open_call(item, complete=not output)
             elif item.type == "custom_tool_call" and not item.done:
-                cut = {"type": item.type, "status": "incomplete"}  # without its input
-                deltas.append(ItemDelta(item.key, cut, done=True))
+                fields: dict[str, Any] = {"type": item.type, "status": "incomplete"}
+                if item.input is not None and not output:
+                    fields = {"type": item.type, "input": item.input}
+                deltas.append(ItemDelta(item.key, fields, done=True))
         return deltas
 
     def _finish(self, response: dict[str, Any]) -> FinishDelta:

@@ -2,8 +2,8 @@
 
 Items are found by `item_id`, then by `call_id`, then by `output_index`: GitHub Copilot
 changes ids with every event, OGX gives parallel calls one index, and some hosts give
-one id to all messages. An id or index of an
-item of another type, or of another call, is ignored.
+one id to all messages. An id or index of an item of another type, or of another call,
+is ignored.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class OutputItem:
     #: Arguments that may belong to another call, and are not emitted yet.
     unsent_arguments: list[str] = field(default_factory=list)
     annotations: int = 0  # emitted so far
+    input: str | None = None  # of a custom call, once it is complete
     #: Text of the deltas, by kind and part.
     received: defaultdict[tuple[str, int], list[str]] = field(
         default_factory=lambda: defaultdict(list)
@@ -121,6 +122,14 @@ class OutputItems:
         if item is None or (id and item.is_confirmed and item.type):
             return self.add(data)  # that item has another, stable id
         return item
+
+    def find_of_type(self, data: Mapping[str, Any], type: str) -> OutputItem | None:
+        """The item of this type that the `done` event of a part of it refers to, or a
+        new one; None if the event's index is that of another item."""
+        item = self.by_id.get(_name(data, "item_id"))
+        item = item or self._by_index.get(data.get("output_index", 0))
+        item = item or self.add(data)
+        return item if item.type in ("", type) else None
 
     def find_by_id(self, fields: Mapping[str, Any]) -> OutputItem | None:
         """The item that `fields` describes, found by its id or its call id."""

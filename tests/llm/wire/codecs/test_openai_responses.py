@@ -196,6 +196,73 @@ def test_text_is_complete_whichever_event_carries_it(events: list[dict[str, Any]
     assert item["content"][0]["text"] == "Hello"
 
 
+def part_done(type: str, index: int = 0, **fields: Any) -> dict[str, Any]:
+    at = {"output_index": index, "content_index": 0, "item_id": "msg_1"}
+    return {"type": f"response.{type}", **at, **fields}
+
+
+WHOLE = {"type": "output_text", "text": "Hello"}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [added(0, MESSAGE), part_done("output_text.done", text="Hello")],
+        [part_done("output_text.done", text="Hello")],
+        [added(0, MESSAGE), part_done("content_part.done", part=WHOLE)],
+        [
+            added(0, MESSAGE),
+            text(0, "Hel"),
+            part_done("output_text.done", text="Hello"),
+        ],
+        [
+            added(0, MESSAGE),
+            text(0, "Hel"),
+            part_done("output_text.done", text="Hello", item_id="changed"),
+            part_done("content_part.done", part=WHOLE, item_id="changed"),
+        ],
+    ],
+)
+@pytest.mark.parametrize("ends", [True, False])
+def test_text_may_be_in_the_end_of_its_part_alone(
+    events: list[dict[str, Any]], ends: bool
+):
+    ended = [done(0, {**MESSAGE, "content": []})] if ends else []
+    answer = built(decoded_deltas(START, *events, *ended, end()))
+    [item] = answer.output
+    assert [part["text"] for part in item["content"]] == ["Hello"]
+
+
+def test_a_refusal_and_thoughts_may_be_in_the_end_of_their_part_alone():
+    ends = [
+        added(0, {**REASONING, "summary": []}),
+        part_done("reasoning_summary_text.done", item_id="rs_1", text="S")
+        | {"summary_index": 0},
+        part_done("reasoning_text.done", item_id="rs_1", text="T"),
+        added(1, MESSAGE),
+        part_done("refusal.done", 1, refusal="No."),
+    ]
+    thought, answer = built(decoded_deltas(START, *ends, end())).output
+    assert [part["text"] for part in thought["summary"]] == ["S"]
+    assert [part["text"] for part in thought["content"]] == ["T"]
+    assert answer["content"] == [{"type": "refusal", "refusal": "No."}]
+
+
+def test_a_part_that_ends_late_or_under_a_foreign_index_adds_nothing():
+    events = [
+        added(0, MESSAGE),
+        text(0, "Hello"),
+        done(0, MESSAGE),
+        added(1, CALL),
+        part_done("output_text.done", text="Hello again"),
+        part_done("output_text.done", 1, item_id="other", text="Hello again"),
+        done(1, CALL),
+    ]
+    message_item, call = built(decoded_deltas(START, *events, end())).output
+    assert message_item["content"][0]["text"] == "Hello"
+    assert call["type"] == "function_call"
+
+
 def test_items_are_known_by_index_where_ids_change():
     changed = {**MESSAGE, "id": "msg_2"}
     final = end(output=[{**MESSAGE, "id": "msg_3"}])
@@ -1192,6 +1259,19 @@ def test_a_call_reported_only_at_the_end_is_decoded(telling: Any):
     ]
     last = end(output=output)
     assert sorted(called(decoded_deltas(*rest, last))) == sorted(calls)
+
+
+def test_a_custom_call_may_end_with_its_input_alone():
+    call = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c", "name": "sh"}
+    at = {"item_id": "ctc_1", "output_index": 0}
+    pieces = {"type": "response.custom_tool_call_input.delta", **at, "delta": "ls"}
+    whole = {"type": "response.custom_tool_call_input.done", **at, "input": "ls"}
+    begun = added(0, {**call, "input": ""})
+    [item] = built(decoded_deltas(START, begun, pieces, whole, end())).output
+    assert (item["input"], item["status"]) == ("ls", "completed")
+    assert (item["name"], item["call_id"]) == ("sh", "c")
+    [item] = built(decoded_deltas(START, begun, pieces, end())).output
+    assert item["status"] == "incomplete"
 
 
 def test_a_custom_call_without_its_end_is_incomplete():
