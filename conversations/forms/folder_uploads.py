@@ -37,8 +37,8 @@ def add_folder_file(folder: Folder, file: File[bytes]) -> FolderFile:
         rollback.callback(discard, [row])
         if row.content_type != TEXT:
             # Before the transaction: a slow storage would hold its locks.
-            file.seek(0)
-            store(row, uuid4().hex, file)
+            validated.file.seek(0)
+            store(row, uuid4().hex, validated.file)
         with transaction.atomic():
             users = get_user_model()._default_manager.select_for_update()
             # The row lock serializes the user's uploads.

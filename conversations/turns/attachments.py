@@ -267,9 +267,20 @@ def delete_folder_file(instance: FolderFile, **_: Any) -> None:
 
 
 def _validate_file(file: File[bytes]) -> ValidatedFile:
-    original_name = file.name or ""
+    data = _read(file)
+    if not is_office_file(data):
+        return _validate_content(file, data, content_type_of(data))
+    check_scanned(data)
+    file = text_of_office_file(clean_name(file.name or "", TEXT), data)
+    data = _read(file)
+    # Its first words may be those of another kind of file.
+    is_text = decode_text(data) is not None
+    return _validate_content(file, data, TEXT if is_text else None)
+
+
+def _read(file: File[bytes]) -> bytes:
     size = file.size
-    named = {"name": clean_name(original_name, TEXT)}
+    named = {"name": clean_name(file.name or "", TEXT)}
     if not size:
         raise UploadRefused(_("“%(name)s” is empty.") % named, "empty_file")
     limit = settings.MAX_UPLOAD_SIZE
@@ -277,11 +288,15 @@ def _validate_file(file: File[bytes]) -> ValidatedFile:
         words = _("“%(name)s” has %(size)s; the limit for a file is %(limit)s.")
         raise _too_large(words, named, size, limit)
     file.seek(0)
-    data = file.read()
-    if is_office_file(data):
-        check_scanned(data)
-        return _validate_file(text_of_office_file(named["name"], data))
-    content_type = content_type_of(data)
+    return file.read()
+
+
+def _validate_content(
+    file: File[bytes], data: bytes, content_type: str | None
+) -> ValidatedFile:
+    size = len(data)
+    original_name = file.name or ""
+    named = {"name": clean_name(original_name, TEXT)}
     if content_type is None:
         raise unsupported(named["name"])
     # Sent as part of the message, so its limit applies.

@@ -42,6 +42,17 @@ def test_a_folder_gives_models_the_text():
     assert (row.name, row.text) == ("a.docx.txt", "Hello\n")
 
 
+@pytest.mark.parametrize("start", ["%PDF-1.7", "GIF89a", "RIFF....WEBP"])
+def test_a_text_that_begins_as_another_kind_of_file_is_a_text(start: str):
+    data = docx(paragraph(f"{start} is how such a file begins"))
+    stored = validate("a.docx", data)
+    assert (stored.name, stored.content_type) == ("a.docx.txt", "text/plain")
+    folder = Folder.objects.create(owner=a_user("grace"), name="Work")
+    row = add_folder_file(folder, SimpleUploadedFile("a.docx", data))
+    assert (row.content_type, row.file.name) == ("text/plain", "")
+    assert row.text.startswith(start)
+
+
 @pytest.mark.parametrize(
     ("data", "words", "status"),
     [
