@@ -370,3 +370,23 @@ def test_staff_reset_no_sign_in_of_accounts_with_more_rights(model: Any):
         answer = client.post(page, {"post": "yes"})
         assert (name, answer.status_code) == (name, 302 if name == "user" else 403)
         assert model.objects.filter(pk=row.pk).exists() == (name != "user")
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        ("/login/", "Use a passkey"),
+        ("/account/second-factor/webauthn/add/", "Add"),
+    ],
+)
+def test_no_button_for_keys_is_shown_where_no_script_runs(
+    ada: User, where: str, name: str
+):
+    client = Client()
+    if where != "/login/":
+        sign_in(client)
+    page = client.get(where).content.decode()
+    button = re.findall(r"<button[^>]*>(?:(?!</button>).)*</button>", page, re.DOTALL)
+    (key_button,) = [each for each in button if name in each]
+    assert "only-scripted" in key_button
+    assert "Passkeys and security keys need JavaScript." in page
