@@ -87,6 +87,29 @@ _FILTERED = frozenset(
         "SPII",
     }
 )
+#: Names of the numbers that `$alt=json;enum-encoding=int` has in their place.
+_FINISH_NUMBERS = {
+    1: "STOP",
+    2: "MAX_TOKENS",
+    3: "SAFETY",
+    4: "RECITATION",
+    5: "OTHER",
+    6: "LANGUAGE",
+    7: "BLOCKLIST",
+    8: "PROHIBITED_CONTENT",
+    9: "SPII",
+    10: "MALFORMED_FUNCTION_CALL",
+    11: "IMAGE_SAFETY",
+    12: "UNEXPECTED_TOOL_CALL",
+    13: "TOO_MANY_TOOL_CALLS",
+}
+_BLOCK_NUMBERS = {
+    1: "SAFETY",
+    2: "OTHER",
+    3: "BLOCKLIST",
+    4: "PROHIBITED_CONTENT",
+    5: "IMAGE_SAFETY",
+}
 #: Models whose searches cost as much for many queries as for one.
 _BILLED_BY_PROMPT = ("gemini-1", "gemini-2")
 #: Prefix of the reason why the prompt itself was refused; such an answer has no
@@ -188,7 +211,8 @@ class GeminiDecoder:
             raise _error_of(data)
         yield from self._update_start(data)
         if feedback := data.get("promptFeedback"):
-            self._block = feedback.get("blockReason") or self._block
+            block = _name(feedback.get("blockReason"), _BLOCK_NUMBERS)
+            self._block = block or self._block
         for candidate in data.get("candidates") or ():
             if not candidate.get("index"):
                 yield from self._candidate(candidate)
@@ -386,8 +410,9 @@ class GeminiDecoder:
                 self._count_searches(usage)
             yield usage
         if self._finish:
-            reason = str(self._finish["finishReason"])
-            yield FinishDelta(self._finish_reason(reason), reason)
+            raw = self._finish["finishReason"]
+            reason = self._finish_reason(_name(raw, _FINISH_NUMBERS))
+            yield FinishDelta(reason, str(raw))
         elif self._block:
             yield FinishDelta("content_filter", PROMPT_BLOCKED + self._block)
 
@@ -420,7 +445,7 @@ class GeminiDecoder:
         """Raises BadResponse if the model tried to call a tool and there is no valid
         call."""
         finish = self._finish or {}
-        reason = str(finish.get("finishReason") or "")
+        reason = _name(finish.get("finishReason"), _FINISH_NUMBERS)
         if reason in _UNREADABLE or (reason in _UNWANTED and not self._calls):
             raise BadResponse(
                 "The model wrote a tool call that cannot be read; try again.",
@@ -445,6 +470,13 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
         raw=usage,
         tier=name_tier(usage.get("serviceTier")) or name_tier(usage.get("trafficType")),
     )
+
+
+def _name(value: Any, numbers: dict[int, str]) -> str:
+    """A word that may come as its number."""
+    if isinstance(value, int):
+        return numbers.get(value, str(value)) if value else ""
+    return str(value or "")
 
 
 def _error_of(data: dict[str, Any]) -> LLMError:

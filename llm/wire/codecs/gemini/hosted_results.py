@@ -13,6 +13,8 @@ from llm.wire.items import Item
 
 _SEARCHES = frozenset({"GOOGLE_SEARCH_WEB", "GOOGLE_SEARCH_IMAGE"})
 _FETCHED = "URL_RETRIEVAL_STATUS_SUCCESS"
+#: Outcomes of code, as words and as numbers (`enum-encoding=int`).
+_SUCCEEDED = (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED", 0, 1)
 MAX_SEARCHED = 20_000_000  # characters, in which quotations of one text are searched
 _BLOCK = 4096  # bytes
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
@@ -141,7 +143,7 @@ def _code(code: dict[str, Any]) -> Item:
 
 
 def _tool(call: dict[str, Any]) -> Item:
-    kind, args = call.get("toolType") or "", call.get("args") or {}
+    kind, args = str(call.get("toolType") or ""), call.get("args") or {}
     queries = args.get("queries") or []
     if kind in _SEARCHES:
         return _search(queries, [])
@@ -204,7 +206,7 @@ def _outcome(result: dict[str, Any], part: Part) -> Item:
         return {}
     output = result.get("output") or ""
     outcome: Item = {"outputs": [{"type": "logs", "logs": output}] if output else []}
-    if result.get("outcome") not in (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED"):
+    if result.get("outcome") not in _SUCCEEDED:
         outcome["status"] = "failed"
     return outcome
 

@@ -164,6 +164,42 @@ class TestNullFields:
         assert orjson.loads(item["arguments"]) == {"n": 3}
 
 
+class TestNumbers:
+    """With `enum-encoding=int` enums are numbers."""
+
+    @pytest.mark.parametrize(
+        ("number", "reason"), [(1, "stop"), (2, "length"), (3, "content_filter")]
+    )
+    def test_a_finish_reason_may_be_one(self, number: int, reason: str):
+        builder = read(chunk(text("a"), finish=number), finish=None)
+        assert builder.finish == FinishDelta(reason, str(number))
+
+    def test_a_call_that_cannot_be_read_is_still_an_error(self):
+        with pytest.raises(BadResponse) as raised:
+            read(chunk(text("a"), finish=10), finish=None)
+        assert raised.value.upstream_code == "MALFORMED_FUNCTION_CALL"
+
+    def test_an_empty_answer_that_stopped_is_not_filtered(self):
+        builder = read(chunk(finish=1), finish=None)
+        assert builder.finish == FinishDelta("stop", "1")
+
+    def test_so_may_the_reason_of_a_blocked_prompt(self):
+        builder = read({"promptFeedback": {"blockReason": 1}}, finish=None)
+        assert builder.finish == FinishDelta("content_filter", "promptFeedback.SAFETY")
+
+    @pytest.mark.parametrize(
+        ("number", "status"), [(1, "completed"), (2, "failed"), (3, "failed")]
+    )
+    def test_so_may_the_outcome_of_code(self, number: int, status: str):
+        result = {"codeExecutionResult": {"outcome": number, "output": "1", "id": "c1"}}
+        [item, _] = read(chunk(CODE, result, text("1"))).output
+        assert item["status"] == status
+
+    def test_a_tool_of_unknown_number_costs_no_answer(self):
+        tool = {"toolCall": {"toolType": 99, "id": "t", "args": {}}}
+        assert output_texts(read(chunk(tool, text("a"))))[-1] == ("message", "a")
+
+
 class TestProofs:
     """Put one after another they are the parts that go back."""
 
