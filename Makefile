@@ -31,9 +31,12 @@ BOTH := $(addprefix tests/conversations/,both_deliveries transfer search/test_fi
 # Run once more over PostgreSQL without Redis.
 ALONE := tests/conversations/both_deliveries tests/conversations/access/test_rate_limits.py tests/project/test_migrate.py tests/project/test_downgrade.py
 
+SCALED := $(PYTEST) -n 3 $(TWICE) --ds=tests.settings_scaled $(BOTH)
+POSTGRESQL := $(PYTEST) -n 3 $(TWICE) --ds=tests.settings_postgresql $(ALONE)
+
 COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 pyproject.toml
 
-.PHONY: run test test-all test-fast costs test-nightly scaled lint lock sbom messages bench bench-check chaos
+.PHONY: run test test-all test-ci test-fast costs test-nightly scaled lint lock sbom messages bench bench-check chaos
 
 run: .venv/run.stamp
 	@exec .venv/bin/python manage.py serve
@@ -43,10 +46,16 @@ test: .venv/dev.stamp  # some six minutes on two cores
 	$(INTEGRATION) $(QUICK) 1 -m "not scaled and (smoke or not slow)"
 
 test-all: .venv/dev.stamp  # everything: also every row, crashes, storms, and the scaled delivery
-	$(UNITS) $(TWICE)
+	$(UNITS) $(TWICE) -m "not nightly"
 	$(INTEGRATION) -m "not nightly"
-	$(PYTEST) -n 3 $(TWICE) --ds=tests.settings_scaled $(BOTH)
-	$(PYTEST) -n 3 $(TWICE) --ds=tests.settings_postgresql $(ALONE)
+	$(SCALED)
+	$(POSTGRESQL)
+
+test-ci: .venv/dev.stamp  # what .ci/run runs: as test-all, with fewer rows of dear tables and fewer examples
+	$(UNITS) $(TWICE) --hypothesis-profile=quick --row-budget 2 -m "not nightly"
+	$(INTEGRATION) $(QUICK) 3 -m "not nightly"
+	$(SCALED)
+	$(POSTGRESQL)
 
 test-fast: .venv/dev.stamp  # at most 90 seconds: no browser, no server processes, no PostgreSQL or Redis
 	$(UNITS) $(QUICK) 1 $(BUDGET) 0.04 -m "not server and not slow"
