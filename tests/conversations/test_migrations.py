@@ -19,6 +19,7 @@ from tools.models import DeclaredTool
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 @pytest.mark.django_db(transaction=True)
 def test_tokens_of_before_declare_what_they_did_and_newer_ones_do_not():
     try:
@@ -70,6 +71,7 @@ def shapes(constraints: dict[str, Any]) -> list[str]:
     return sorted(repr(sorted(found.items())) for found in constraints.values())
 
 
+@pytest.mark.nightly
 @pytest.mark.django_db(transaction=True)
 def test_a_database_of_before_gets_a_row_for_each_kind_of_declared_tool():
     leaves = MigrationExecutor(connection).loader.graph.leaf_nodes()

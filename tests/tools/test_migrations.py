@@ -10,6 +10,7 @@ from tests.migrating import create_old_tables, migrate_to
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.django_db(transaction=True)
 def test_existing_tools_keep_their_policy_and_are_marked():
     try:

@@ -11,6 +11,7 @@ from tests.migrating import create_old_tables, migrate_to
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.django_db(transaction=True)
 def test_rows_get_a_secret_id_each_and_older_processes_may_add_more():
     try:
