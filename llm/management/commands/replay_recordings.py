@@ -180,7 +180,7 @@ async def _ask(recording: Recording, base_url: str) -> Result:
         base_url=base_url,
         allow_private_network=True,
     )
-    transcript = ReplayedCall()
+    transcript = ReplayedCall(recording["api"])
     call = client.ProviderCall()
     try:
         stream = client.stream(endpoint, request_of(recording), call)
@@ -272,9 +272,11 @@ class ReplayedCall:
     """The decoded result of one call, in the recordings' vocabulary."""
 
     builder: ResponseBuilder
+    api: str = ""
     error: LLMError | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, api: str = "") -> None:
+        self.api = api
         self.builder = ResponseBuilder(id="resp_replay", model="")
         self.error = None
         self.builder.begin_call()
@@ -304,8 +306,7 @@ class ReplayedCall:
     def _refusal(self) -> str:
         """The refusal's text; "" for Anthropic, whose SDK has none in the content (our
         decoder takes it from `stop_details`)."""
-        finish = self.builder.finish
-        if finish and finish.raw == "refusal":
+        if self.api == "messages":
             return ""
         return _text_of_parts(self.builder.output, "refusal", "refusal")
 
@@ -385,11 +386,11 @@ def _usage(raw: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The vendor's own token counts, not the canonical ones."""
     if raw is None:
         return None
-    if "totalTokenCount" in raw:  # Google's
+    if any(name.endswith("TokenCount") for name in raw):  # Google's
         return {
             "input": raw.get("promptTokenCount"),
             "output": raw.get("candidatesTokenCount"),
-            "total": raw["totalTokenCount"],
+            "total": raw.get("totalTokenCount"),
             "cached": raw.get("cachedContentTokenCount"),
             "reasoning": raw.get("thoughtsTokenCount"),
             "cache_write": None,

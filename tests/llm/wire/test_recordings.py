@@ -63,7 +63,7 @@ def compare() -> Callable[..., list[str]]:
 
 def understood(recording: dict[str, Any], seed: int) -> ReplayedCall:
     """What the codec alone makes of the bytes, cut as `seed` has it."""
-    transcript = ReplayedCall()
+    transcript = ReplayedCall(recording["api"])
     try:
         decode(recording, transcript, seed)
     except LLMError as exc:

@@ -90,6 +90,28 @@ def test_a_failed_recording_is_described_as_such(folder: Path, recording, outcom
     assert results["a"]["error"]
 
 
+def test_googles_counts_are_known_without_a_total(folder: Path):
+    part = {"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}
+    usage = {"promptTokenCount": 3, "candidatesTokenCount": 1}
+    body = frames({"candidates": [part], "usageMetadata": usage})
+    record(folder, "a", body, provider="gemini", api="generateContent")
+    [result] = replayed(folder)[0].values()
+    assert (result["usage"]["input"], result["usage"]["output"]) == (3, 1)
+
+
+def test_only_anthropics_refusals_are_left_out(folder: Path):
+    record(
+        folder, "a", frames(chunk({"refusal": "No."}), chunk(finish="refusal"), DONE)
+    )
+    message = {"type": "message", "id": "m", "model": "c", "content": []}
+    details = {"stop_reason": "refusal", "stop_details": {"explanation": "No."}}
+    body = orjson.dumps({**message, **details})
+    about = {"provider": "anthropic", "api": "messages", "stream": False}
+    record(folder, "b", body, **about)
+    results, _ = replayed(folder)
+    assert (results["a"]["refusal"], results["b"]["refusal"]) == ("No.", "")
+
+
 def test_unsupported_recordings_are_skipped_and_reported(folder: Path):
     record(folder, "a")
     record(folder, "b", api="telegraph")
