@@ -1,6 +1,5 @@
-// Files of a new chat that are not sent yet: the browser stores them until they are. A draft
-// names its files, and only what a draft names stays. Storage can be denied, or full: then
-// a file is there until the page is left.
+// Files of a new chat that are not sent yet. Drafts name them, and only what a draft names
+// stays. Storage can be denied, or full: then a file is there until the page is left.
 
 import { newKey } from "./dom.js";
 import { namedFiles } from "./drafts.js";
@@ -8,6 +7,7 @@ import { namedFiles } from "./drafts.js";
 const DATABASE = "parley";
 const FILES = "files"; // by name, which begins with the user
 const READING = 5000; // milliseconds, after which a reading that has not ended fails
+const NAMING = 3000; // until each tab knows what others have named
 
 /** A name for a file, to be written into a draft before the file is stored. */
 export const nameFor = (user) => `${user}:${newKey()}`;
@@ -24,7 +24,9 @@ export const removeFilesOf = (user) => attempt("readwrite", (files) => files.del
 
 /** Removes what no draft of any user names: it was sent, or its draft is too old. */
 export async function removeUnnamed() {
-  const names = (await attempt("readonly", (files) => files.getAllKeys())) ?? [];
+  const names = await attempt("readonly", (files) => files.getAllKeys());
+  if (!names?.length) return;
+  await new Promise((resolve) => setTimeout(resolve, NAMING));
   const named = namedFiles();
   for (const name of names) if (!named.has(name)) removeFile(name);
 }

@@ -17,7 +17,13 @@ body.append(
 );
 addTemplate("file", slotted("li", {}, "name", "size", "remove", "picture", "progress"));
 globalThis.addEventListener = () => {};
-globalThis.localStorage = { getItem: () => null, setItem() {}, removeItem() {} };
+globalThis.localStorage = Object.create({
+  getItem(name) {
+    return this[name] ?? null;
+  },
+  setItem() {},
+  removeItem() {},
+});
 globalThis.IDBKeyRange = { bound: () => null };
 
 let database; // of the browser: its files, and what its next openings come to
@@ -31,17 +37,20 @@ globalThis.indexedDB = {
 };
 
 function transaction() {
-  const made = { objectStore: () => ({ get, put }) };
+  const made = { objectStore: () => ({ get, put, getAllKeys, delete: remove }) };
   const done = (result) => {
     queueMicrotask(() => made.oncomplete());
     return { result };
   };
   const get = (name) => done(database.files.get(name));
   const put = (file, name) => done(database.files.set(name, file));
+  const getAllKeys = () => done([...database.files.keys()]);
+  const remove = (name) => done(database.files.delete(name));
   return made;
 }
 
 const { Files } = await import("../../../static/js/files.js");
+const { removeUnnamed } = await import("../../../static/js/stored-files.js");
 
 const NOTE = { name: "plan.txt", size: 4, content_type: "text/plain", stored: "1:a" };
 
@@ -111,4 +120,16 @@ test("the browser stores no file that its draft cannot name", async () => {
   page.files.add([new File(["third"], "third.txt")]);
   await settled();
   assert.equal(database.files.size, 2);
+});
+
+test("a file whose draft this tab learns of a moment later is not removed", async (t) => {
+  const draft = "parley:draft:1:new:d1";
+  t.after(() => delete localStorage[draft]);
+  database.files.set("1:b", new File(["old"], "old.txt"));
+  removeUnnamed();
+  await settled();
+  localStorage[draft] = JSON.stringify({ text: "", files: [NOTE], at: Date.now() });
+  mock.timers.tick(10_000);
+  await settled();
+  assert.deepEqual([...database.files.keys()], ["1:a"]);
 });
