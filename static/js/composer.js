@@ -92,7 +92,7 @@ export class Composer {
       this.focus();
       return;
     }
-    const problem = this.#tooLarge(text);
+    const problem = this.#tooLarge(text) || this.#files.problem;
     if (problem) {
       event.preventDefault();
       this.complain(problem);

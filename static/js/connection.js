@@ -1,9 +1,7 @@
 // Connection to the server: a WebSocket or, if it is blocked, EventSource and fetch.
 //
-// Both have the same interface: subscribe to turns, send messages, cancel. Both report
-// events with their position, turns that other pages opened, and whether they are
-// connected. After a reconnect, messages without an acknowledgement are sent again with
-// the same key, so that each arrives once, and subscriptions continue at their position.
+// Both have the same interface. After a reconnect, messages without an acknowledgement are
+// sent again with the same key, and subscriptions continue at their position.
 // A turn that is to stop is told to until its end has come, or the server refuses.
 
 import { ConnectionCheck, TICK } from "./connection-check.js";

@@ -41,7 +41,6 @@ export function inWords({ size, limit }) {
 
 export class Files {
   #entries = [];
-  #unread = []; // what the draft names, but the browser cannot read now
   #list = $("#attached");
   #form = $("#composer");
   #input = $("#file");
@@ -72,6 +71,11 @@ export class Files {
 
   get isEmpty() {
     return this.#entries.length === 0;
+  }
+
+  /** Why the message cannot be sent; undefined if it can. */
+  get problem() {
+    return this.#entries.find(({ problem }) => problem)?.problem;
   }
 
   get isBusy() {
@@ -242,12 +246,18 @@ export class Files {
   }
 
   #failed(entry, problem) {
-    const { name } = entry.file ?? entry.known;
     entry.request = null;
-    this.stopWaiting(); // the message is not sent without it
+    this.#tell(entry, problem);
     this.#drop(entry);
+  }
+
+  #tell(entry, problem) {
+    const { name } = entry.file ?? entry.known;
+    this.stopWaiting(); // the message is not sent without it
     const words = interpolate(problem, { name });
-    this.#complain(words.includes(name) ? words : `“${name}” ${words}`);
+    const isNamed = words.split(name).slice(0, -1).some((before) => /[“„«]\s?$/.test(before));
+    entry.problem = isNamed ? words : `“${name}” ${words}`;
+    this.#complain(entry.problem);
   }
 
   #remove(entry) {
@@ -284,7 +294,7 @@ export class Files {
   #store() {
     if (!this.#url && !this.#isNew) return;
     const notes = this.#entries.map(noteOf).filter(Boolean);
-    this.#isInDraft = this.#draft.storeFiles([...this.#unread, ...notes]);
+    this.#isInDraft = this.#draft.storeFiles(notes);
   }
 
   /** The draft must name the file by now: what no draft names is removed. */
@@ -306,16 +316,14 @@ export class Files {
     const file = await storedFile(entry.stored).catch(() => null);
     entry.isAwaited = false;
     if (!this.#entries.includes(entry)) return; // removed meanwhile
-    if (file === null) return this.#leaveInDraft(entry);
+    if (file === null) {
+      entry.item.classList.add("is-unread");
+      return this.#tell(entry, gettext("“%(name)s” cannot be read now. Reload the page to try again."));
+    }
     if (!file) return this.#failed(entry, gettext("“%(name)s” is no longer there. Choose it again."));
     entry.file = file;
     this.#picture(entry);
     this.#changed();
-  }
-
-  #leaveInDraft(entry) {
-    this.#unread.push(noteOf(entry));
-    this.#failed(entry, gettext("“%(name)s” cannot be read now. Reload the page to try again."));
   }
 
   // Choosing, pasting and dropping files

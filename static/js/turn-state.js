@@ -1,8 +1,7 @@
 // State of one turn, computed from its canonical events.
 //
-// Pure: events in, a plain state out; no DOM, no clock, no network. The state holds the
-// turn's items by `output_index`, the states of its tool calls by `call_id`, and the
-// state of each question to a person by its id.
+// Pure: events in, a plain state out. It has the turn's items by `output_index`, the states
+// of its tool calls by `call_id`, and those of its questions by id.
 //
 // An event at or before the last position is a repetition (for example after a
 // reconnect) and changes nothing. The exception is `parley:step.reset`: it has the

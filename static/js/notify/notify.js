@@ -1,9 +1,8 @@
 // Signs of a finished answer for a reader who is elsewhere: the tab's title and icon, a
 // notification of the browser, and a sound.
 //
-// The settings of the account say which of the first two the reader wants; the sound
-// belongs to this browser and is off until it is switched on in the menu. What a
-// notification shows is the conversation's title.
+// The account says which of the first two the reader wants; the sound belongs to this
+// browser. What a notification shows is the conversation's title.
 
 import { $ } from "../dom.js";
 import { local } from "../stored.js";

@@ -132,6 +132,23 @@ test("an upload that hangs fails, one that goes on does not", () => {
   assert.equal(seen.sent, 0);
 });
 
+test("a refusal names its file, also one whose name is part of its words", () => {
+  for (const [name, message, expected] of [
+    ["a", "The virus scanner refuses this file.", "“a” The virus scanner refuses this file."],
+    ["a", "“a” is empty.", "“a” is empty."],
+    ["plan", "« plan » est vide.", "« plan » est vide."],
+    ["leer.txt", "Die Datei „leer.txt“ ist leer.", "Die Datei „leer.txt“ ist leer."],
+  ]) {
+    const complaints = [];
+    const files = new Files({ conversation: "1", url: "/up/", draft: draftWith([]), complain: (why) => complaints.push(why) });
+    files.add([new File(["text"], name)]);
+    const request = requests.at(-1);
+    Object.assign(request, { status: 415, response: { error: { message } } });
+    request.onload();
+    assert.deepEqual(complaints, [expected]);
+  }
+});
+
 test("an upload whose last byte has left has time until the server has stored it", () => {
   const seen = waiting();
   seen.request.upload.onprogress({ loaded: 3, total: 3 });

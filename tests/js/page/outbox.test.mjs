@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test, { beforeEach } from "node:test";
 
-import { Element, openPage, slotted } from "./page.mjs";
+import { Element, addTemplate, openPage, slotted } from "./page.mjs";
 
 class Store extends Map {
   getItem = (name) => this.get(name) ?? null;
@@ -45,6 +45,7 @@ body.append(
   new Element("input", { id: "file" }),
   slotted("details", { id: "send-menu" }),
 );
+addTemplate("file", slotted("li", {}, "name", "size", "remove", "picture", "progress"));
 const { NewChatOutbox } = await import("../../../static/js/people/new-chat-outbox.js");
 const { Composer } = await import("../../../static/js/composer.js");
 const { giveBackOrphans } = await import("../../../static/js/people/orphans.js");
@@ -362,6 +363,29 @@ test("a page that opens with its draft's text goes on with its choices and its k
   assert.equal(key.value, "k11"); // the server has refused the other
   temporary.remove();
   text.value = "";
+});
+
+test("a message is not sent without a file that cannot be read", async (t) => {
+  const attached = body.querySelector("#attached");
+  t.after(() => {
+    attached.replaceChildren();
+    text.value = "";
+  });
+  leavePage();
+  sessionStorage.set("parley:draft:1:new", "parley:draft:1:new:d1");
+  const files = [{ stored: "1:a", name: "plan.txt", content_type: "text/plain", size: 4 }];
+  localStorage.setItem("parley:draft:1:new:d1", JSON.stringify({ text: "Read it", files, at: Date.now(), isLeft: true }));
+  let isSent = false;
+  new Composer({ conversation: undefined, onSend: () => (isSent = true), onRefused() {} });
+  await new Promise(setImmediate);
+  for (const _ of [1, 2]) {
+    body.querySelector("#composer-errors").replaceChildren();
+    const submit = new Event("submit", { cancelable: true });
+    form.dispatchEvent(Object.defineProperty(submit, "submitter", { value: null }));
+    assert.deepEqual([isSent, submit.defaultPrevented], [false, true]);
+    assert.match(shown(), /“plan.txt” cannot be read now/);
+  }
+  assert.equal(text.value, "Read it");
 });
 
 test("sizes that look alike are compared in bytes", () => {

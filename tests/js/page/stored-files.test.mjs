@@ -92,12 +92,15 @@ for (const ending of ["onerror", "never"]) {
       mock.timers.tick(60_000);
     }
     await settled();
-    assert.deepEqual([page.files.isBusy, page.files.isEmpty], [false, true]);
-    assert.deepEqual(page.complaints, [
-      "“plan.txt” cannot be read now. Reload the page to try again.",
-    ]);
-    page.files.add([new File(["more"], "more.txt")]);
-    assert.deepEqual(page.named.map(({ name }) => name).sort(), ["more.txt", "plan.txt"]);
+    assert.deepEqual([page.files.isBusy, page.files.isEmpty], [false, false]);
+    const words = "“plan.txt” cannot be read now. Reload the page to try again.";
+    assert.deepEqual([page.complaints, page.files.problem], [[words], words]);
+    for (const count of [2, 3, 4, 5, 6]) page.files.add([new File(["more"], `${count}.txt`)]);
+    assert.equal(page.complaints.at(-1), "A message may have 5 files.");
+    assert.deepEqual(page.named.map(({ name }) => name), ["plan.txt", "2.txt", "3.txt", "4.txt", "5.txt"]);
+    const [row] = document.querySelectorAll("#attached li");
+    row.querySelector("[data-slot=remove]").dispatchEvent(new Event("click"));
+    assert.deepEqual([page.files.problem, page.named.length], [undefined, 4]);
   });
 }
 
