@@ -45,7 +45,7 @@ def answer_question(
 
     Raises QuestionAlreadyDecided, InvalidInput.
     """
-    if question.kind == Question.Kind.FORM:
+    if question.kind == Question.Kind.FORM and action == "accept":
         content = decision.get("content") or {}
         decision["content"] = add_defaults(question.schema or {}, content)
     try:

@@ -28,11 +28,12 @@ def is_form(schema: Any) -> bool:
     )
 
 
-def add_defaults(
-    schema: Mapping[str, Any], content: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The content with the defaults of the fields that it omits."""
-    properties: Mapping[str, Any] = schema.get("properties") or {}
+def add_defaults(schema: Any, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with the defaults of the fields that it omits. A question may be
+    older than the check of its schema (`is_form`)."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping):
+        return dict(content)
     defaults = {
         name: field["default"]
         for name, field in properties.items()

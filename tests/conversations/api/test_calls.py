@@ -85,6 +85,17 @@ def test_a_turn_waits_until_the_last_of_its_questions_is_decided(ada, waiting):
     assert waiting.status == Turn.Status.QUEUED
 
 
+@pytest.mark.parametrize("schema", [{"properties": ["size"]}, ["size"], "size"])
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+def test_a_form_of_an_older_version_whose_schema_is_none_is_closed(
+    ada, waiting, schema, action
+):
+    question = a_question(waiting, kind="form", arguments=None)
+    Question.objects.update(schema=schema)
+    status = 400 if action == "accept" else 200
+    assert say(ada, question, action=action).status_code == status
+
+
 def test_fields_of_a_form_that_a_program_omits_have_their_defaults(ada, waiting):
     question = a_question(waiting, kind="form", arguments=None)
     size = {"type": "integer", "default": 3}
