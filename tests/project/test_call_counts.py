@@ -29,18 +29,15 @@ LanguageModel.objects.create(provider=host, name={MODEL!r})
 """
 TEXT = "Hi"
 MESSAGES = [{"role": "user", "content": TEXT}]
+RESPONSES = "/v1/responses"
+#: Requests, and the bounds of functions and files. A response is stored by default.
 GATEWAY = {
-    "/v1/chat/completions": {"messages": MESSAGES},
-    "/v1/messages": {"messages": MESSAGES, "max_tokens": 100},
-    "/v1/responses": {"input": TEXT, "store": False},
+    "chat": ("/v1/chat/completions", {"messages": MESSAGES}, (144, 35)),
+    "messages": ("/v1/messages", {"messages": MESSAGES, "max_tokens": 100}, (149, 35)),
+    "response": (RESPONSES, {"input": TEXT, "store": False}, (101, 33)),
+    "stored response": (RESPONSES, {"input": TEXT}, (305, 76)),
 }
-#: Functions and files, by path.
-BOUNDS = {
-    "/v1/chat/completions": (144, 35),
-    "/v1/messages": (149, 35),
-    "/v1/responses": (101, 33),
-    "/api/conversations/": (324, 74),
-}
+REST_BOUNDS = (324, 74)
 #: Requests that are counted. The smallest count holds: in the others the server also
 #: ends the request before, or renews leases.
 REQUESTS = 24
@@ -105,12 +102,13 @@ def assert_within(found: set[str], bounds: tuple[int, int]) -> None:
     assert counts[1] <= bounds[1], f"{counts}\n{listed}"
 
 
-@pytest.mark.parametrize("path", GATEWAY)
+@pytest.mark.parametrize("kind", GATEWAY)
 def test_a_gateway_request_reaches_its_provider_by_a_short_path(
-    server: CountingServer, program: httpx.Client, path: str
+    server: CountingServer, program: httpx.Client, kind: str
 ):
-    body = {"model": MODEL, "stream": True, **GATEWAY[path]}
-    assert_within(count(server, program, path, body), BOUNDS[path])
+    path, fields, bounds = GATEWAY[kind]
+    body = {"model": MODEL, "stream": True, **fields}
+    assert_within(count(server, program, path, body), bounds)
 
 
 def test_a_message_over_rest_reaches_its_provider_by_a_short_path(
@@ -120,4 +118,4 @@ def test_a_message_over_rest_reaches_its_provider_by_a_short_path(
     conversation = program.post(conversations, json={}).json()["id"]
     path = f"{conversations}{conversation}/turns/"
     found = count(server, program, path, {"input": TEXT, "model": MODEL, "wait": True})
-    assert_within(found, BOUNDS[conversations])
+    assert_within(found, REST_BOUNDS)
