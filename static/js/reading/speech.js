@@ -7,14 +7,14 @@ import { languageOf } from "./language.js";
 const LONGEST = 220; // characters at once: some browsers fall silent after 15 seconds
 const speech = globalThis.speechSynthesis;
 
-let speaking = null; // the id of the turn that is read
+let speaking = null; // `{id}` of the turn that is read, another one each time
 
-/** Shows them unless the browser has no voices, as Chromium on many Linux systems. */
+/** Where the browser has voices. */
 export function showSpeechButtons(root) {
   if (!speech?.getVoices().length) return;
   for (const button of root.querySelectorAll("[data-speak][hidden]")) {
     button.hidden = false;
-    if (turnOf(button).id === speaking) press(button, true); // the turn was rendered again
+    if (turnOf(button).id === speaking?.id) press(button, true); // the turn was rendered again
   }
 }
 
@@ -26,7 +26,7 @@ export function readAloudOnClick() {
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-speak]");
     if (!button) return;
-    const isStop = turnOf(button).id === speaking;
+    const isStop = turnOf(button).id === speaking?.id;
     stop();
     if (!isStop) start(button);
   });
@@ -36,12 +36,11 @@ const turnOf = (button) => button.closest(".turn");
 const press = (button, isPressed) => button.setAttribute("aria-pressed", String(isPressed));
 
 async function start(button) {
-  const { id } = turnOf(button);
+  const own = (speaking = { id: turnOf(button).id });
   const answer = turnOf(button).querySelector(".answer");
-  speaking = id;
   press(button, true);
   await loadParts(answer).catch(() => {}); // else it reads those that are there
-  if (speaking !== id) return; // it was stopped meanwhile
+  if (speaking !== own) return; // stopped meanwhile
   const text = plainOf(answer);
   const pieces = sentences(text);
   if (!pieces.length) return stop();
@@ -49,8 +48,8 @@ async function start(button) {
   for (const [index, piece] of pieces.entries()) {
     const words = new SpeechSynthesisUtterance(piece);
     words.lang = language;
-    if (index === pieces.length - 1) words.onend = () => speaking === id && stop();
-    words.onerror = () => speaking === id && stop();
+    words.onerror = () => speaking === own && stop();
+    if (index === pieces.length - 1) words.onend = words.onerror;
     speech.speak(words);
   }
 }
