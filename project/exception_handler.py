@@ -1,7 +1,8 @@
-"""Handler of uncaught exceptions.
+"""Handlers of uncaught exceptions.
 
-It responds with 503 if the database or a bucket of files is unreachable, and with 507
-if the disk is full, each with Retry-After, and with 500 otherwise. Browsers get a page.
+`not_found` gives back what a person wrote. `server_error` responds with 503 if the
+database or a bucket of files is unreachable, and with 507 if the disk is full, each
+with Retry-After, and with 500 otherwise. Browsers get a page.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from conversations.api import errors
 from conversations.engine.database import disk_space
 from conversations.engine.database.executor import is_database_unavailable
+from conversations.pages.unsent.views import give_back_missed
 from conversations.turns.file_storage import FilesUnavailable
 from project.error_page import render_error_page, wants_page
 
@@ -20,6 +22,13 @@ RETRY_AFTER = 2  # seconds
 _UNREACHABLE = (
     "The database cannot be reached; nothing was lost. Try again in a moment."
 )
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's `handler404`."""
+    is_page = wants_page(request.headers.get("Accept", ""))
+    page = give_back_missed(request) if is_page else None
+    return page or errors.not_found(request, exception)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

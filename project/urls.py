@@ -18,5 +18,5 @@ urlpatterns = [
 ]
 
 handler400 = "conversations.api.errors.bad_request"
-handler404 = "conversations.api.errors.not_found"
+handler404 = "project.exception_handler.not_found"
 handler500 = "project.exception_handler.server_error"

@@ -1,5 +1,6 @@
 """Pages that give back what a person wrote, where the server did not accept the form:
-its session has ended, its CSRF token is old, or a required step comes first.
+its session has ended, its CSRF token is old, a required step comes first, or what it
+would change is gone.
 
 Nothing is stored. The page has what the request had, and is not stored by browsers.
 """
@@ -37,6 +38,14 @@ def give_back_before(request: HttpRequest, step: HttpResponseBase) -> HttpRespon
     return _page(request, form, why="step", step=location)
 
 
+def give_back_missed(request: HttpRequest) -> HttpResponse | None:
+    """The page for a form whose conversation, folder or other row was not found."""
+    form = read_form(request)
+    if form is None or not (form.texts or form.file_names):
+        return None
+    return _page(request, form, why="missing", status=404, may_send=False)
+
+
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """The CSRF check has refused the request; the setting CSRF_FAILURE_VIEW."""
     is_own = _is_of_own_page(request)
@@ -51,14 +60,19 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def _page(
-    request: HttpRequest, form: RefusedForm, *, may_send: bool = True, **context: Any
+    request: HttpRequest,
+    form: RefusedForm,
+    *,
+    may_send: bool = True,
+    status: int = 403,
+    **context: Any,
 ) -> HttpResponse:
     context |= {
         "refused_form": form,
         "may_send": may_send and form.may_be_sent,
         "action": request.get_full_path(),
     }
-    response = render(request, _PAGE, context, status=403)
+    response = render(request, _PAGE, context, status=status)
     add_never_cache_headers(response)
     return response
 

@@ -110,6 +110,37 @@ def test_a_session_that_has_ended_gives_the_text_back(
     assert Turn.objects.count() == before
 
 
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("edit-message", "text"),
+        ("rename", "title"),
+        ("chat-options", "instructions"),
+        ("folder", "instructions"),
+        ("prompt", "text"),
+        ("change-memory", "text"),
+    ],
+)
+def test_what_was_deleted_meanwhile_gives_the_text_back(
+    web: Client, conversation: Conversation, ada: Any, name: str, field: str
+):
+    url = url_of(name, conversation, ada)
+    for rows in (Conversation, Folder, SavedPrompt, Memory):
+        rows.objects.all().delete()
+    answer = web.post(url, {field: TEXT}, headers=BROWSER)
+    assert answer.status_code == 404
+    assert texts(answer) == [TEXT]
+    assert "It was deleted" in read(answer)
+    assert "Send again" not in read(answer)
+    assert 'href="/"' in answer.content.decode()
+    for empty in (
+        web.post(url, {field: " "}, headers=BROWSER),
+        web.post(url, {field: TEXT}, headers={"Accept": "*/*"}),
+        web.get(url, headers=BROWSER),
+    ):
+        assert "What you wrote" not in read(empty)
+
+
 @pytest.mark.parametrize(("name", "field"), FORMS)
 def test_an_old_token_gives_the_text_back(
     old: Client, conversation: Conversation, ada: Any, name: str, field: str
