@@ -143,7 +143,7 @@ def test_content_after_a_delta_is_not_parsed_for_a_mark(first: bytes, expected: 
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
-@pytest.mark.parametrize("odd", [b"data: [DONE]", b": a comment", b""])
+@pytest.mark.parametrize("odd", [b"data: []", b": a comment", b""])
 def test_an_odd_frame_before_a_failure_drops_none_after_it(odd: bytes, end: bytes):
     good = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}' + end
     before = good + (odd + end if odd else b"") + good

@@ -213,8 +213,9 @@ class GeminiDecoder:
         if feedback := data.get("promptFeedback"):
             block = _name(feedback.get("blockReason"), _BLOCK_NUMBERS)
             self._block = block or self._block
-        for candidate in data.get("candidates") or ():
-            if not candidate.get("index"):
+        for position, candidate in enumerate(data.get("candidates") or ()):
+            index = candidate.get("index")
+            if index == 0 or (index is None and position == 0):
                 yield from self._candidate(candidate)
         usage = data.get("usageMetadata")
         if isinstance(usage, dict) and any(

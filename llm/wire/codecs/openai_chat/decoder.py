@@ -82,6 +82,8 @@ class ChatDecoder:
         "_message",
         "_native",
         "_start",
+        "_takes_whole",
+        "_unread",
     )
 
     def __init__(
@@ -96,9 +98,13 @@ class ChatDecoder:
         self._done = False
         self._garbled = b""
         self._has_answer = False  # any text, refusal or call has arrived
+        self._takes_whole = True  # no delta has had content
+        self._unread: dict[str, Any] = {}  # a whole message in its place
 
     def feed(self, event: ServerSentEvent) -> Iterable[Delta]:
         """Raises LLMError for an error inside the stream."""
+        if self._done:
+            return ()  # an SDK stops at the end marker
         if self._garbled:
             raise BadResponse(detail=_excerpt(self._garbled))
         if len(event.data) > MAX_VALUES:
@@ -133,6 +139,8 @@ class ChatDecoder:
     def close(self) -> Iterator[Delta]:
         """Raises ProviderDown if the host has not ended the answer: by a finish reason,
         or by the stream's end marker, which a complete message does not have."""
+        if self._unread and self._takes_whole:
+            yield from self._read_unread()
         yield from self._message.close()
         if calls := self._message.calls:
             ended = bool(self._finish) and self._reason() in NATURAL_ENDS
@@ -157,7 +165,8 @@ class ChatDecoder:
         yield from self._head(body)
         choice = choices[0]
         self._message.is_whole = True
-        yield from self._message.feed(choice.get("message") or {})
+        message = choice.get("message") or _completion(choice)
+        yield from self._message.feed(message)
         self._finish = _reason_of(choice, "finish_reason")  # Snowflake's is ""
         self._native = _reason_of(choice, "native_finish_reason")
         yield from self.close()
@@ -202,17 +211,30 @@ class ChatDecoder:
     def _chunk(self, chunk: dict[str, Any]) -> Iterator[Delta]:
         self._raise_error(chunk)
         yield from self._head(chunk)
-        for choice in chunk.get("choices") or ():
-            if choice.get("index"):
+        for position, choice in enumerate(chunk.get("choices") or ()):
+            if not _is_first(choice, position):
                 continue  # of n choices only the first is used
-            # Perplexity's `message` repeats the whole text; only `delta` is new.
-            yield from self._message.feed(choice.get("delta") or {})
+            if delta := choice.get("delta") or _completion(choice):
+                yield from self._message.feed(delta)
+                if self._takes_whole:
+                    is_empty = not any(v for k, v in delta.items() if k != "role")
+                    self._takes_whole = is_empty
+            # Perplexity's `message` repeats the whole text; only `delta` is new. Some
+            # hosts answer a stream with one whole message.
+            if self._takes_whole and isinstance(choice.get("message"), dict):
+                self._unread = choice["message"]
             if "native_finish_reason" in choice:
                 native = _reason_of(choice, "native_finish_reason")
                 self._native = native or self._native
             if reason := _reason_of(choice, "finish_reason"):
                 self._finish = reason
                 yield FinishDelta(self._reason(), reason)  # provisional
+
+    def _read_unread(self) -> Iterator[Delta]:
+        self._message.is_whole = True
+        for delta in self._message.feed(self._unread):
+            self._has_answer = self._has_answer or _is_answer(delta)
+            yield delta
 
     def _raise_error(self, body: dict[str, Any]) -> None:
         groq = body.get("x_groq")
@@ -256,6 +278,17 @@ class ChatDecoder:
             # OpenRouter reports "tool_calls" though the length limit cut the arguments.
             raw = self._native if _finish(self._native) == "length" else raw
         return _finish(raw) or ("tool_calls" if calls else "stop")
+
+
+def _is_first(choice: dict[str, Any], position: int) -> bool:
+    index = choice.get("index")
+    return index in (0, "0") if index is not None else position == 0
+
+
+def _completion(choice: dict[str, Any]) -> dict[str, Any]:
+    """The message of a `text_completion`, which some servers send."""
+    text = choice.get("text")
+    return {"content": text} if isinstance(text, str) and text else {}
 
 
 def _is_answer(delta: Delta) -> bool:

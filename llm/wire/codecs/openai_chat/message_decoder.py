@@ -91,7 +91,8 @@ class MessageDecoder:
             yield from self._reasoning(message)
         for entry in message.get("executed_tools") or ():  # Groq
             yield from self._emit_receipt(entry)
-        if content := message.get("content"):
+        content = message.get("content")
+        if content or type(content) in (int, float):
             yield from self._content(content, message.get("extra_content"))
             self._is_written |= self.in_text
         if refusal := message.get("refusal"):
@@ -119,7 +120,8 @@ class MessageDecoder:
         yield from self._emit_proof()
 
     def _content(self, content: Any, extra: Any) -> Iterator[Delta]:
-        if isinstance(content, dict):  # Cloudflare parses structured output
+        if not isinstance(content, str) and not _has_parts(content):
+            # Cloudflare parses structured output.
             content = orjson.dumps(content).decode()
         if isinstance(content, str):
             if isinstance(extra, dict) and (extra.get("google") or {}).get("thought"):
@@ -141,8 +143,10 @@ class MessageDecoder:
             elif part.get("type") == "refusal" and part.get("refusal"):
                 yield from self._begin_text()
                 yield RefusalDelta(TEXT, part["refusal"])
-            elif part.get("type") in ("text", "output_text"):
+            elif part.get("type") in ("text", "output_text", None):
                 yield from self._emit_text(text_in(part.get("text")))
+            elif part.get("type") == "image_url":
+                yield from self._image(part)
 
     def _emit_text(self, text: str) -> Iterator[Delta]:
         if not text:
@@ -292,6 +296,20 @@ class MessageDecoder:
         """The single call of the API before tools; Snowflake sends an empty one."""
         if function.get("name") or function.get("arguments"):
             yield from self._call({"index": "legacy", "function": function})
+
+
+def _has_parts(content: Any) -> bool:
+    """Whether this is a list of texts and of parts, not the value of an answer in
+    JSON."""
+    return isinstance(content, list) and all(
+        isinstance(part, str)
+        or (isinstance(part, dict) and ("type" in part or _has_text(part)))
+        for part in content
+    )
+
+
+def _has_text(part: dict[str, Any]) -> bool:
+    return isinstance(part.get("text"), str)
 
 
 def _source(source: Any) -> dict[str, Any]:

@@ -71,6 +71,73 @@ class TestText:
     def test_content_may_be_a_list(self, content):
         assert output_texts(read(chunk({"content": content}))) == [("message", "Hi")]
 
+    def test_parts_without_a_type_have_their_text(self):
+        content = [{"text": "H"}, {"type": "text", "text": "i"}]
+        assert output_texts(read(chunk({"content": content}))) == [("message", "Hi")]
+
+    def test_a_picture_may_be_a_part(self):
+        picture = {"type": "image_url", "image_url": {"url": "https://a.test/b.png"}}
+        builder = read(chunk({"content": [{"type": "text", "text": "See "}, picture]}))
+        assert output_texts(builder) == [
+            ("message", "See ![image](<https://a.test/b.png>)")
+        ]
+
+    @pytest.mark.parametrize(
+        ("content", "text"),
+        [
+            ([{"name": "a"}, {"name": "b"}], '[{"name":"a"},{"name":"b"}]'),
+            ([1, 2], "[1,2]"),
+            (5, "5"),
+            (0, "0"),
+            (True, "true"),
+        ],
+    )
+    def test_content_may_be_any_json(self, content, text):
+        assert output_texts(answered({"content": content})) == [("message", text)]
+
+    def test_a_number_may_be_a_piece(self):
+        pieces = [chunk({"content": piece}) for piece in ("a", 5, 0, "b")]
+        assert output_texts(read(*pieces)) == [("message", "a50b")]
+
+    def test_a_stream_may_be_one_whole_message(self):
+        whole = chunk(None, "stop")
+        whole["choices"][0]["message"] = {
+            "content": "Hi",
+            "reasoning": "Hm.",
+            "tool_calls": call(None, "c", "f", "{}")["tool_calls"],
+        }
+        del whole["choices"][0]["delta"]
+        assert output_texts(read(whole, end=False)) == [
+            ("reasoning", "Hm."),
+            ("message", "Hi"),
+            ("function_call", "f({})"),
+        ]
+
+    def test_a_message_after_a_thought_repeats_it(self):
+        done = chunk({"role": "assistant", "content": ""}, "stop")
+        done["choices"][0]["message"] = {"content": "", "reasoning": "Hm."}
+        builder = read(chunk({"reasoning": "Hm."}), done, end=False)
+        assert output_texts(builder) == [("reasoning", "Hm.")]
+
+    def test_a_completion_of_text_is_an_answer(self):
+        pieces = [{"choices": [{"index": 0, "text": text}]} for text in ("H", "i", "")]
+        assert output_texts(read(*pieces)) == [("message", "Hi")]
+        choice = {"text": "Hi", "index": 0, "finish_reason": "stop"}
+        body = orjson.dumps({"object": "text_completion", "choices": [choice]})
+        assert output_texts(built(list(CODEC.decode(body)))) == [("message", "Hi")]
+
+    @pytest.mark.parametrize("more", ["[DONE]", chunk({"content": "bye"}), "text"])
+    def test_nothing_counts_after_the_end_marker(self, more):
+        error = {"error": {"message": "No.", "code": 500}}
+        stream = frames(chunk({"content": "Hi"}, "stop"), DONE, more, error, DONE)
+        assert output_texts(built(decoded(stream))) == [("message", "Hi")]
+
+    def test_the_index_may_be_a_text_and_without_one_the_position_counts(self):
+        named = chunk({"content": "a"})
+        named["choices"][0]["index"] = "0"
+        pair = {"choices": [{"delta": {"content": c}} for c in ("b", "other")]}
+        assert output_texts(read(named, pair)) == [("message", "ab")]
+
     def test_content_may_be_an_object(self):
         answer = answered({"role": "assistant", "content": {"a": 1}})
         assert output_texts(answer) == [("message", '{"a":1}')]

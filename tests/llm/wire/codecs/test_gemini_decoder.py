@@ -99,6 +99,11 @@ class TestText:
     def test_a_chunk_may_be_empty(self, odd):
         assert output_texts(read(odd, chunk(text("a")))) == [("message", "a")]
 
+    def test_of_candidates_without_an_index_the_first_is_read(self):
+        pair = chunk(text("a"))
+        pair["candidates"] += chunk(text("other"), finish="STOP")["candidates"]
+        assert output_texts(read(pair)) == [("message", "a")]
+
     def test_a_list_of_chunks_is_an_answer_too(self):
         body = orjson.dumps([chunk(text("a")), chunk(text("b"), finish="STOP")])
         assert output_texts(built(list(CODEC.decode(body)))) == [("message", "ab")]
