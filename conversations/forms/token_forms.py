@@ -172,8 +172,8 @@ class TokenForm(LimitsForm):
         label=_("Folders"),
         widget=forms.CheckboxSelectMultiple,
         help_text=_(
-            "The token may read and continue the conversations of these folders, and"
-            " add new ones, but reach no others."
+            "The token may read, continue and delete the conversations of these"
+            " folders, and add new ones, but reach no others."
         ),
     )
     allowed_conversations = OwnIdsField(
@@ -181,8 +181,9 @@ class TokenForm(LimitsForm):
         label=_("Conversations"),
         widget=forms.SelectMultiple(attrs={"size": 8}),
         help_text=_(
-            "The token may read and continue these conversations, but reach no others."
-            " If neither folders nor conversations are chosen, it may reach all."
+            "The token may read, continue and delete these conversations, but reach no"
+            " others. If neither folders nor conversations are chosen, it may reach"
+            " all."
         ),
     )
 

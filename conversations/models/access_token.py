@@ -194,8 +194,8 @@ class AccessToken(models.Model):
         db_default="",
         validators=[validate_conversation_ids],
         help_text=_(
-            "Conversations of its user that the token may read and continue; if neither"
-            " a conversation nor a folder is chosen, all."
+            "Conversations of its user that the token may read, continue and delete; if"
+            " neither a conversation nor a folder is chosen, all."
         ),
     )
     allowed_folders = models.TextField(
@@ -205,8 +205,8 @@ class AccessToken(models.Model):
         db_default="",
         validators=[validate_folder_ids],
         help_text=_(
-            "Folders of its user: the token may read and continue their conversations,"
-            " and add new ones."
+            "Folders of its user: the token may read, continue and delete their"
+            " conversations, and add new ones."
         ),
     )
     networks = models.JSONField(
