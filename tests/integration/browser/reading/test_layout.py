@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from playwright.sync_api import FloatRect, Locator, expect
 
@@ -61,6 +63,41 @@ def test_the_tools_of_the_message_box_stand_in_one_row(open_page: Open, width: i
             assert box_of(page.locator(".picker"))["width"] > 95
     page.keyboard.press("Escape")
     expect(page.locator("#stop")).to_be_hidden()
+
+
+@pytest.mark.slow
+def test_a_phone_dictates_the_next_message_while_an_answer_runs(open_page: Open):
+    script = "window.webkitSpeechRecognition = class extends EventTarget {}"
+    phone = {"viewport": {"width": 360, "height": 700}, "has_touch": True}
+    page = open_page(script=script, is_mobile=True, **phone)
+    box = page.get_by_label("Message", exact=True)
+    box.fill("/long 5000")
+    page.get_by_role("button", name="Send", exact=True).click()
+    stop = page.get_by_role("button", name="Stop the answer")
+    expect(stop).to_be_visible()
+    box.fill("And then? " * 20)
+    targets = [
+        stop,
+        page.get_by_role("button", name="Dictate"),
+        page.get_by_role("button", name="Send", exact=True),
+        page.locator("#send-menu > summary"),
+        page.get_by_label("Model", exact=True),
+        page.locator("#tools > summary"),
+        page.locator(".attach"),
+    ]
+    boxes = [box_of(each) for each in targets]
+    for each in boxes:
+        assert min(each["width"], each["height"]) >= 44
+        assert each["x"] >= 0
+        assert each["x"] + each["width"] <= 360
+    for one, other in combinations(boxes, 2):
+        beside = max(one["x"], other["x"]) >= min(
+            one["x"] + one["width"], other["x"] + other["width"]
+        )
+        assert beside or abs(one["y"] - other["y"]) >= 44
+    assert box_of(page.locator(".composer-tools"))["height"] < 50
+    stop.click()
+    expect(stop).to_be_hidden()
 
 
 #: Whether a sidebar that is hidden now was drawn at any moment since the page began.
