@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.base import ContentFile
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import URLPattern, reverse
@@ -113,6 +114,8 @@ class Chat:
         self.file = Attachment.objects.create(
             conversation=self.row, name="a.txt", content_type="text/plain", size=1
         )
+        self.file.file.save("a.txt", ContentFile(b"x"))
+        self.turn.ratings.create(user=owner, value="good")
 
     def url_of(self, name: str) -> str:
         item = self.turn.items.get().payload.get("id", "x")
@@ -178,6 +181,11 @@ def test_no_route_reaches_another_conversation(
     if name in ROWS:
         answer = send(secret_chat.url_of(name), content_type=JSON)
         assert answer.status_code == 404, answer.content
+        if name == "restore-branch":
+            delete_branch(secret_chat.turn)
+        _, everything = issue(ada)
+        found = getattr(everything, method)(secret_chat.url_of(name), content_type=JSON)
+        assert found.status_code != 404, found.content
         return
     pattern = next(each for each in urlpatterns if each.name == name)
     args = ["1" for _ in pattern.pattern.converters]
