@@ -11,14 +11,10 @@ import resource
 import shutil
 import smtplib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import psycopg
 from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
@@ -30,29 +26,22 @@ from django.utils.text import capfirst
 from conversations.engine.database import disk_space
 from conversations.turns.file_storage import FilesUnavailable
 from llm.checks import check_secrets
-from llm.db.connection_parameters import connection_parameters
 from llm.http.outbound_hosts import is_listed
 from llm.models import ApiKey, Provider
 from project.backups.interrupted_restore import describe_unfinished
 from project.diagnosis import facts
+from project.diagnosis.diagnosis import PATIENCE, Diagnosis, judge
+from project.diagnosis.shared_servers import (
+    examine_notifications,
+    examine_postgresql,
+    examine_redis,
+)
 from project.startup.preparation import has_pending_migrations
 from tools.python import sandbox
 
-State = Literal["ok", "warning", "error"]
-
-_PATIENCE = 5  # seconds for another server
-_LARGEST_SKEW = 2  # seconds
 _FEWEST_FILES = 4096  # a stream takes two
 _LEAST_FREE = 0.1  # of the disk
 _MAX_ROWS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    name: str
-    state: State
-    text: str
-    advice: str = ""
 
 
 def diagnose() -> Iterator[Diagnosis]:
@@ -60,29 +49,29 @@ def diagnose() -> Iterator[Diagnosis]:
     database, *others = _examine_database()
     yield from (database, *others)
     if settings.REDIS_URL:
-        yield _examine_redis()
+        yield examine_redis()
     elif settings.IS_SCALED and database.state == "ok":
-        yield _examine_notifications()
+        yield examine_notifications()
     yield _examine_mail()
     if settings.STORAGES["default"].get("OPTIONS"):
         yield _examine_bucket()
 
 
 def _examine_machine() -> Iterator[Diagnosis]:
-    yield _judge(
+    yield judge(
         "secret key",
         facts.is_secret_strong(),
         "SECRET_KEY can be guessed.",
         "Leave SECRET_KEY unset, or set one made by `openssl rand -hex 32`.",
     )
-    yield _judge(
+    yield judge(
         "debug",
         not settings.DEBUG,
         "DEBUG is on: error pages show the server's settings.",
         "Set DEBUG=false.",
     )
     is_safe = settings.BEHIND_HTTPS or settings.HOST in facts.LOOPBACK
-    yield _judge(
+    yield judge(
         "https",
         is_safe,
         f"HOST={settings.HOST} lets others connect, in the clear.",
@@ -90,7 +79,7 @@ def _examine_machine() -> Iterator[Diagnosis]:
         "warning",
     )
     is_named = not facts.LOOPBACK_HOSTS.issuperset(settings.ALLOWED_HOSTS)
-    yield _judge(
+    yield judge(
         "hosts",
         is_named or not settings.BEHIND_HTTPS,
         "ALLOWED_HOSTS names this machine only: behind a proxy, requests get 400.",
@@ -100,14 +89,14 @@ def _examine_machine() -> Iterator[Diagnosis]:
     yield _examine_modes()
     yield _examine_disk()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield _judge(
+    yield judge(
         "open files",
         hard == resource.RLIM_INFINITY or hard >= _FEWEST_FILES,
         f"A process may open {hard} files only; each stream takes two.",
         "Raise it: LimitNOFILE= of systemd, or `ulimit -Hn`.",
         "warning",
     )
-    yield _judge(
+    yield judge(
         "sandbox",
         sandbox.is_available(),
         "Calls of isolated tools fail: this system does not start the sandbox that"
@@ -128,7 +117,7 @@ def _examine_modes() -> Diagnosis:
     if is_own or any(path.exists() for path in stored):
         paths.append(settings.DATA)
     loose = [str(path) for path in paths if _is_open_to_others(path)]
-    return _judge(
+    return judge(
         "file modes",
         not loose,
         f"Other users of this machine can read: {', '.join(loose)}.",
@@ -148,7 +137,7 @@ def _examine_disk() -> Diagnosis:
         return Diagnosis("disk", "error", "It is full: nothing can be saved.", advice)
     is_roomy = usage.free >= usage.total * _LEAST_FREE
     text = f"{usage.free // 1_000_000:,} MB are free, less than a tenth."
-    return _judge("disk", is_roomy, text, advice, "warning")
+    return judge("disk", is_roomy, text, advice, "warning")
 
 
 def _examine_database() -> Iterator[Diagnosis]:
@@ -165,8 +154,8 @@ def _examine_database() -> Iterator[Diagnosis]:
         return
     yield Diagnosis("database", "ok", f"{connection.display_name} can be used.")
     unfinished = describe_unfinished()
-    yield _judge("restore", not unfinished, capfirst(unfinished), "")
-    yield _judge(
+    yield judge("restore", not unfinished, capfirst(unfinished), "")
+    yield judge(
         "migrations",
         not is_pending,
         "Tables are missing or of an older version.",
@@ -178,22 +167,22 @@ def _examine_database() -> Iterator[Diagnosis]:
 
 def _examine_rows() -> Iterator[Diagnosis]:
     if connection.vendor == "postgresql":
-        yield judge_clock(_read_database_clock(), timezone.now())
+        yield from examine_postgresql()
     lost = [each for each in check_secrets(None, ["default"]) if each.id == "llm.W001"]
-    yield _judge(
+    yield judge(
         "encryption keys",
         not lost,
         " ".join(str(each.msg) for each in lost),
         "Restore the missing key to ENCRYPTION_KEYS, or enter the secrets again.",
     )
     command = "worker" if settings.IS_SCALED else "serve"
-    yield _judge(
+    yield judge(
         "worker",
         facts.has_live_worker(),
         "No process answers messages, so they wait.",
         f"Start {settings.LOCATIONS.command} {command}.",
     )
-    yield _judge(
+    yield judge(
         "backup",
         facts.is_recent(facts.find_newest_backup()),
         f"None was made in the last {facts.BACKUP_LASTS.days} days.",
@@ -201,7 +190,7 @@ def _examine_rows() -> Iterator[Diagnosis]:
         "warning",
     )
     left = ", ".join(map(str, facts.find_leftovers_of_backups()))
-    yield _judge(
+    yield judge(
         "left over",
         not left,
         f"A killed backup or restore left copies of the database and keys: {left}.",
@@ -212,24 +201,6 @@ def _examine_rows() -> Iterator[Diagnosis]:
     yield _examine_hosts()
 
 
-def _read_database_clock() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        found: datetime = cursor.fetchone()[0]
-    return found
-
-
-def judge_clock(database: datetime, here: datetime) -> Diagnosis:
-    skew = abs((database - here).total_seconds())
-    return _judge(
-        "clock",
-        skew <= _LARGEST_SKEW,
-        f"This machine's clock and the database's differ by {skew:.0f} seconds.",
-        "Let both follow a time server (NTP).",
-        "warning",
-    )
-
-
 def _examine_keys() -> Diagnosis:
     State = ApiKey.State
     rows = ApiKey.objects.of_staff().select_related("provider").order_by("pk")
@@ -238,7 +209,7 @@ def _examine_keys() -> Diagnosis:
     names = ", ".join(
         f"{row.provider.name}/{row.label} ({row.state})" for row in unused
     )
-    return _judge(
+    return judge(
         "provider keys",
         not unused,
         f"No call uses: {names}.",
@@ -251,54 +222,11 @@ def _examine_hosts() -> Diagnosis:
     rows = Provider.objects.filter(enabled=True).order_by("pk")
     hosts = {urlsplit(row.origin).hostname or "" for row in rows}
     unlisted = sorted(host for host in hosts if host and not is_listed(host))
-    return _judge(
+    return judge(
         "outbound hosts",
         not unlisted,
         f"OUTBOUND_HOSTS does not name hosts of providers: {', '.join(unlisted)}.",
         "Add them, or disable these providers.",
-        "warning",
-    )
-
-
-def _examine_redis() -> Diagnosis:
-    from redis import Redis
-    from redis.exceptions import RedisError
-
-    try:
-        with Redis.from_url(
-            settings.REDIS_URL,
-            socket_timeout=_PATIENCE,
-            socket_connect_timeout=_PATIENCE,
-        ) as client:
-            client.ping()
-    except (RedisError, OSError):
-        return Diagnosis(
-            "redis",
-            "error",
-            "Redis cannot be reached, or refuses the password.",
-            "Start it, and check REDIS_URL.",
-        )
-    return Diagnosis("redis", "ok", "Fine.")
-
-
-def _examine_notifications() -> Diagnosis:
-    """Whether PostgreSQL delivers what one connection sends to another."""
-    parameters = connection_parameters()
-    try:
-        with (
-            psycopg.connect(**parameters, autocommit=True) as listening,
-            psycopg.connect(**parameters, autocommit=True) as sending,
-        ):
-            listening.execute("LISTEN parley_doctor")
-            sending.execute("NOTIFY parley_doctor")
-            notices = [*listening.notifies(timeout=_PATIENCE, stop_after=1)]
-    except psycopg.Error:
-        notices = []
-    return _judge(
-        "notifications",
-        bool(notices),
-        "PostgreSQL does not deliver notifications, so answers arrive once a second.",
-        "Let PgBouncer pool sessions, or connect to PostgreSQL directly.",
         "warning",
     )
 
@@ -313,7 +241,7 @@ def _examine_mail() -> Diagnosis:
         )
     server = f"{settings.EMAIL_HOST}:{settings.EMAIL_PORT}"
     try:
-        with get_connection(timeout=_PATIENCE):
+        with get_connection(timeout=PATIENCE):
             pass
     except smtplib.SMTPAuthenticationError:
         text = f"The mail server {server} refuses MAIL_USER or MAIL_PASSWORD."
@@ -341,7 +269,7 @@ def _examine_bucket() -> Diagnosis:
         is_consistent = is_same and not default_storage.exists(name)
     except (FilesUnavailable, FileNotFoundError) as exc:
         return Diagnosis("bucket", "error", *_explain_bucket(exc, act, bucket))
-    return _judge(
+    return judge(
         "bucket",
         is_consistent,
         f"The bucket {bucket} returns other bytes than were written, or deleted files.",
@@ -368,11 +296,3 @@ def _explain_bucket(exc: OSError, act: str, bucket: str) -> tuple[str, str]:
         return text, "Check S3_ENDPOINT_URL, its certificate and the firewall."
     text = f"The bucket {bucket} fails to {act} files ({reason})."
     return text, "Check the S3_ variables and the host's own log."
-
-
-def _judge(
-    name: str, is_fine: bool, text: str, advice: str, state: State = "error"
-) -> Diagnosis:
-    if is_fine:
-        return Diagnosis(name, "ok", "Fine.")
-    return Diagnosis(name, state, text, advice)

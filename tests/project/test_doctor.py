@@ -13,15 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis as redis_client
 from cryptography.fernet import Fernet
 from django.utils import timezone
 
 from conversations.models import Backup, ProcessStatus
 from llm.models import ApiKey, Provider
 from project.backups.leftovers import delete_leftovers, protect_folder
+from project.diagnosis.diagnosis import Diagnosis
 from project.diagnosis.facts import BACKUP_LASTS
-from project.diagnosis.findings import Diagnosis, diagnose, judge_clock
-from tests.scaled import REDIS, Database, need_servers
+from project.diagnosis.findings import diagnose
+from project.diagnosis.shared_servers import (
+    examine_redis,
+    judge_clock,
+    judge_connections,
+    judge_pg_dump,
+)
+from tests.programs import need_program
+from tests.scaled import REDIS, Database, RedisProcess, need_servers
 from tests.serving import BASE, ServerProcess, free_port, manage
 
 SECRET = "planted-secret-0123456789"
@@ -112,8 +121,78 @@ def test_a_scaled_server_without_a_worker_is_found(
         assert (found["database"], found[exchange]) == ("ok", "ok")
         assert len({"redis", "notifications"} & found.keys()) == 1
         assert (found["clock"], found["worker"]) == ("ok", "error")
+        assert {"connections", "pg_dump"} <= found.keys()
     finally:
         database.drop()
+
+
+@pytest.fixture
+def redis(tmp_path: Path, settings: Any) -> Iterator[redis_client.Redis]:
+    need_program("redis-server")
+    process = RedisProcess(tmp_path).start()
+    settings.REDIS_URL = process.url
+    with redis_client.Redis.from_url(process.url) as client:
+        yield client
+    process.kill()
+
+
+@pytest.mark.server
+def test_a_redis_that_takes_writes_and_drops_nothing_is_fine(redis: Any):
+    assert examine_redis().state == "ok"
+    redis.config_set("maxmemory-policy", "allkeys-lru")  # without a limit of memory
+    assert examine_redis().state == "ok"
+
+
+def _fill(client: redis_client.Redis) -> None:
+    client.config_set("maxmemory", 1)
+
+
+def _demote(client: redis_client.Redis) -> None:
+    client.replicaof("127.0.0.1", free_port())
+
+
+def _forbid(client: redis_client.Redis) -> None:
+    client.execute_command("ACL", "SETUSER", "default", "-publish")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("act", [_fill, _demote, _forbid])
+def test_a_redis_that_answers_and_refuses_writes_is_found(act: Any, redis: Any):
+    act(redis)
+    found = examine_redis()
+    assert (found.name, found.state) == ("redis", "warning")
+    assert found.text.startswith("Redis refuses writes")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_a_redis_that_drops_keys_is_found(policy: str, redis: Any):
+    redis.config_set("maxmemory", "64mb")
+    redis.config_set("maxmemory-policy", policy)
+    found = examine_redis()
+    assert (found.state, policy in found.text) == ("warning", True)
+
+
+@pytest.mark.parametrize(
+    ("used", "state"), [(3, "ok"), (80, "ok"), (81, "warning"), (97, "warning")]
+)
+def test_connections_suffice_for_one_more_process(used: int, state: str):
+    assert judge_connections(97, used).state == state
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "words"),
+    [
+        ("pg_dump (PostgreSQL) 16.4 (Debian 16.4-1.pgdg120+1)", "ok", ""),
+        ("pg_dump (PostgreSQL) 17beta1", "ok", ""),
+        ("pg_dump (PostgreSQL) 15.8", "warning", "15.8 is older"),
+        ("", "warning", "no pg_dump"),
+    ],
+)
+def test_a_pg_dump_is_as_new_as_its_server(version: str, state: str, words: str):
+    found = judge_pg_dump(version, 16)
+    assert found.state == state
+    assert words in found.text
 
 
 @pytest.mark.server

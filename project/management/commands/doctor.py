@@ -10,7 +10,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from project.diagnosis.findings import Diagnosis, diagnose
+from project.diagnosis.diagnosis import Diagnosis
+from project.diagnosis.findings import diagnose
 
 
 class Command(BaseCommand):
