@@ -288,7 +288,8 @@ def _read(file: File[bytes]) -> bytes:
         words = _("“%(name)s” has %(size)s; the limit for a file is %(limit)s.")
         raise _too_large(words, named, size, limit)
     file.seek(0)
-    return file.read()
+    data: bytes = file.read()
+    return data
 
 
 def _validate_content(

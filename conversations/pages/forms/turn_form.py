@@ -210,7 +210,8 @@ class TurnForm(forms.Form):
 
     def renew_key(self) -> None:
         """For the page that shows the form again: with its key it would be refused."""
-        data: Any = self.data.copy()
+        given: Any = self.data
+        data = given.copy()
         data["key"] = uuid.uuid4().hex
         self.data = data
 

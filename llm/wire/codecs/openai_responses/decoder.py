@@ -355,10 +355,10 @@ class ResponsesDecoder:
             if item.type == "function_call" and not item.done:
                 deltas += close_open_call(item, complete=not output)
             elif item.type == "custom_tool_call" and not item.done:
-                fields: dict[str, Any] = {"type": item.type, "status": "incomplete"}
+                ended: dict[str, Any] = {"type": item.type, "status": "incomplete"}
                 if item.input is not None and not output:
-                    fields = {"type": item.type, "input": item.input}
-                deltas.append(ItemDelta(item.key, fields, done=True))
+                    ended = {"type": item.type, "input": item.input}
+                deltas.append(ItemDelta(item.key, ended, done=True))
         return deltas
 
     def _finish(self, response: dict[str, Any]) -> FinishDelta:
