@@ -20,7 +20,7 @@ from http import HTTPStatus
 from typing import Any
 
 from llm.adaptation.input_modalities import MODALITIES, replace_parts
-from llm.errors import BadRequest, LLMError
+from llm.errors import BadRequest, ContextTooLarge, LLMError
 from llm.provider import Route
 from llm.wire.classify_errors import TOO_LARGE_PICTURE
 from llm.wire.codec import Codec
@@ -57,7 +57,10 @@ def _rules_for(error: LLMError) -> Sequence[Rule]:
         return _RULES
     if error.upstream_code == _UNSIGNED:
         return (_repair_proofs,)
-    return (_repair_body,) if error.upstream_status == _BODY_TOO_LARGE else ()
+    if error.upstream_status == _BODY_TOO_LARGE:
+        return (_repair_body,)
+    # A hint that is too long is classified as a prompt that is.
+    return (_repair_option,) if isinstance(error, ContextTooLarge) else ()
 
 
 def repaired_route(route: Route, request: Request, error: LLMError) -> Route | None:
@@ -231,6 +234,7 @@ _UNKNOWN = re.compile(
     r"|not allowed|does not support",
     re.IGNORECASE,
 )
+_TOO_LONG = re.compile(r"string_above_max_length|string too long", re.IGNORECASE)
 _LENGTHS = {
     "max_tokens": "max_completion_tokens",
     "max_completion_tokens": "max_tokens",
@@ -302,10 +306,12 @@ _REQUESTED_OPTIONS: Mapping[str, tuple[str, Change]] = {
 
 
 def _repair_option(refusal: _Refusal) -> Iterator[Repair]:
-    """Remove the field that `param` names, if the model does not have it."""
-    if not refusal.matches(_UNKNOWN):
-        return
-    known = {**_HINTS, **(_REQUESTED_OPTIONS if refusal.ignore_invalid else {})}
+    """Remove the field that `param` names, if the model does not have it, or if it is a
+    hint that is too long."""
+    if refusal.matches(_UNKNOWN):
+        known = {**_HINTS, **(_REQUESTED_OPTIONS if refusal.ignore_invalid else {})}
+    else:
+        known = _HINTS if refusal.matches(_TOO_LONG) else {}
     if refusal.param in known:
         name, change = known[refusal.param]
         if change(refusal.request) != refusal.request:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from llm.wire.facades.common_shape import EFFORTS
@@ -33,6 +34,7 @@ _SERVED = frozenset(
     }
 )
 _THOUGHT = frozenset({"output_config", "output_format", "reasoning", "thinking"})
+_MAX_IDENTIFIER = 64  # characters; some hosts of OpenAI's APIs take no more
 _whole_number = integer()
 _BUDGETS = ((4096, "low"), (12_288, "medium"))  # upper limits in tokens; beyond: "high"
 
@@ -56,11 +58,19 @@ def portable(
         tool_choice=request.tool_choice if tools else None,
         reasoning=_reasoning(request) if thinks else None,
         text=_text(request) if thinks else request.text,
-        safety_identifier=request.safety_identifier
-        or (user if isinstance(user, str) else None),
+        safety_identifier=_identifier(request.safety_identifier or user),
         extra={},
     )
     return plain, lost
+
+
+def _identifier(user: Any) -> str | None:
+    """Whom the client names. A long name is hashed: the host would refuse it, and
+    Claude Code's holds ids of a device and of an account at Anthropic."""
+    if not isinstance(user, str):
+        return None
+    is_long = len(user) > _MAX_IDENTIFIER
+    return sha256(user.encode(errors="replace")).hexdigest() if is_long else user
 
 
 def _tool(

@@ -255,6 +255,18 @@ async def test_a_refused_option_is_dropped(web, param, option, expected):
     assert call.degraded == [expected]
 
 
+async def test_a_hint_that_is_too_long_is_dropped(web):
+    message = "Invalid 'safety_identifier': string too long. Expected at most 9."
+    refusal = refused(message, "string_above_max_length", "safety_identifier")
+    route = ROUTES["openai"]
+    host = Host(web, "a", refusal, canned(route.endpoint.codec).stream)
+    call, asked = ProviderCall(), plain(safety_identifier="u" * 10)
+    deltas, error = await listen(route, call=call, model_request=asked)
+    assert (text(deltas), error) == ("Hello", None)
+    assert "safety_identifier" not in host.requests[1]
+    assert call.degraded == ["safety_identifier"]
+
+
 async def test_an_option_the_caller_set_is_refused_by_name(web):
     message = UNSUPPORTED.format("temperature")
     host = Host(web, "a", refused(message, "unsupported_parameter", "temperature"))

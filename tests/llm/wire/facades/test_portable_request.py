@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -132,3 +133,11 @@ def test_provider_specific_fields_are_dropped_and_named():
     body = {**REQUEST, "user": "u1", "store": True, "stream_options": {}}
     request, lost = portable(chat_request.request_of(body))
     assert (request.safety_identifier, lost, request.extra) == ("u1", [], {})
+
+
+def test_a_long_user_id_leaves_as_its_hash():
+    named, _ = of_claude(metadata={"user_id": "u" * 64})
+    assert named.safety_identifier == "u" * 64
+    claude_code = '{"device_id":"' + "0" * 64 + '","account_uuid":""}'
+    hashed, _ = of_claude(metadata={"user_id": claude_code})
+    assert hashed.safety_identifier == sha256(claude_code.encode()).hexdigest()
