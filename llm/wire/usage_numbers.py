@@ -31,6 +31,7 @@ _USUAL_TIERS = frozenset(
 _ALIASES = {"on_demand_flex": "flex", "on_demand_priority": "priority"}
 #: OpenAI's name of a request for the tier that its answers call `priority`.
 OPENAI_ALIASES = {"fast": "priority"}
+_DECIMAL = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?", re.ASCII)
 _TIER = re.compile(r"[a-z0-9_.-]{1,40}")
 
 
@@ -51,8 +52,11 @@ def count(usage: Any, name: str) -> int | None:
 
 
 def amount(usage: Any, name: str) -> int | float | None:
-    """Any finite number; None for anything else."""
+    """Any finite number, also as decimal text, as Google's JSON has 64-bit integers;
+    None for anything else."""
     value = usage.get(name) if isinstance(usage, dict) else None
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        value = float(value) if "." in value else int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if math.isfinite(value) else None

@@ -460,17 +460,21 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
     does not tell what was read and what was written."""
     if usage.keys() <= {"totalTokenCount"}:
         return UsageDelta(raw=usage)
-    prompt = count(usage, "promptTokenCount") or 0
-    tools = count(usage, "toolUsePromptTokenCount") or 0
-    thoughts = count(usage, "thoughtsTokenCount") or 0
     return UsageDelta(
-        input_tokens=prompt + tools,
-        output_tokens=(count(usage, "candidatesTokenCount") or 0) + thoughts,
-        cached_tokens=count(usage, "cachedContentTokenCount") or 0,
-        reasoning_tokens=thoughts,
+        input_tokens=_sum(usage, "promptTokenCount", "toolUsePromptTokenCount"),
+        output_tokens=_sum(usage, "candidatesTokenCount", "thoughtsTokenCount"),
+        cached_tokens=_sum(usage, "cachedContentTokenCount"),
+        reasoning_tokens=_sum(usage, "thoughtsTokenCount"),
         raw=usage,
         tier=name_tier(usage.get("serviceTier")) or name_tier(usage.get("trafficType")),
     )
+
+
+def _sum(usage: dict[str, Any], *names: str) -> int | None:
+    """The sum of these counts; None if one of them cannot be read."""
+    counts = [count(usage, name) for name in names if usage.get(name) is not None]
+    known = [each for each in counts if each is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _name(value: Any, numbers: dict[int, str]) -> str:

@@ -528,6 +528,10 @@ class TestUsage:
             raw=self.FULL,
         )
 
+    def test_a_count_that_cannot_be_read_is_unknown_not_zero(self):
+        counted = usage_of({**self.FULL, "promptTokenCount": "ten"})
+        assert (counted.input_tokens, counted.output_tokens) == (None, 10)
+
     def test_a_total_alone_is_not_divided(self):
         total = {"totalTokenCount": 25}
         assert usage_of(total) == UsageDelta(raw=total)

@@ -194,11 +194,35 @@ def assert_can_be_stored(builder: ResponseBuilder) -> None:
 
 @each_wire
 @each_way
+def test_a_count_may_be_a_text(wire: str, streams: bool):
+    usage = ",".join(f'"{name}":"12"' for name in NAMES[wire])
+    counted = read(wire, streams, usage=f"{{{usage}}}").call_usage
+    usage = usage.replace('"12"', "12")
+    known = read(wire, streams, usage=f"{{{usage}}}").call_usage
+    assert known.input_tokens
+    for name in ("input_tokens", "output_tokens", "cached_tokens"):
+        assert getattr(counted, name) == getattr(known, name)
+
+
+@each_wire
+@each_way
 @pytest.mark.parametrize(
     "number",
     [
         *(str(2**53), str(10**18), str(2**63), str(2**64 - 1), str(10**19)),
-        *(str(10**20), "1e40", "-5", "1.5", '"12"', "true", "null", "[]", "{}"),
+        *(
+            str(10**20),
+            "1e40",
+            "-5",
+            "1.5",
+            '"-5"',
+            '"1e3"',
+            '"x"',
+            "true",
+            "null",
+            "[]",
+            "{}",
+        ),
     ],
 )
 def test_an_odd_count_is_unknown(wire: str, streams: bool, number: str):
