@@ -75,6 +75,7 @@ async def test_the_provider_is_hung_up_on_and_the_usage_estimated():
 
     async def stream(request: Request, call: ProviderCall) -> AsyncGenerator[Any, None]:
         assert request.stop == ()
+        assert request.stream  # also where the client wants the whole answer
         try:
             for piece in ("one ", "two ", "three"):
                 yield [TextDelta(0, piece)]
@@ -82,7 +83,8 @@ async def test_the_provider_is_hung_up_on_and_the_usage_estimated():
             closed.append(True)
 
     stops = StopSequenceFilter(["two"])
-    request = Request(model="m", items=[user_message("count")], stop=["two"])
+    count = user_message("count")
+    request = Request(model="m", items=[count], stop=["two"], stream=False)
     received: list[Delta] = []
     async for deltas in stop_at_sequences(stream, stops)(request, ProviderCall()):
         received += deltas
