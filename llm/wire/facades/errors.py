@@ -84,11 +84,18 @@ def with_host_message(message: str, host: Mapping[str, Any] | None) -> str:
 
 
 _NOTHING_SAID = str(BadRequest())
+_MAX_WAIT = 120.0  # seconds for which an SDK may wait; OpenAI's waits no longer
 
 
 def headers_of(error: LLMError) -> dict[str, str]:
-    """The headers by which OpenAI's and Anthropic's SDKs decide when to retry."""
-    headers = {"x-should-retry": "true" if error.retryable else "false"}
+    """The headers by which OpenAI's and Anthropic's SDKs decide when to retry.
+
+    Anthropic's sleeps however long `retry-after` is, so a host's daily limit would hang
+    its caller for hours without an error.
+    """
+    wait = error.retry_after or 0
+    is_soon = error.retryable and wait <= _MAX_WAIT
+    headers = {"x-should-retry": "true" if is_soon else "false"}
     if error.retry_after is not None:
         headers["retry-after"] = str(max(0, math.ceil(error.retry_after)))
     return headers

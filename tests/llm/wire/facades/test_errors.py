@@ -99,6 +99,10 @@ def test_sdks_learn_whether_and_when_to_retry():
         "retry-after": "2",
     }
     assert headers_of(BadRequest()) == {"x-should-retry": "false"}
+    assert headers_of(RateLimited(retry_after=86_400)) == {
+        "x-should-retry": "false",
+        "retry-after": "86400",
+    }
 
 
 def ending(error: LLMError) -> list[Event]:
