@@ -15,7 +15,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -31,6 +31,7 @@ from conversations.models import (
 from conversations.models.access_token import AccessToken
 from conversations.models.memory import Memory
 from conversations.models.policy.legal_hold import LegalHold
+from conversations.models.tool_call import stop_turns
 from conversations.models.user_settings import UserSettings
 from llm.models import ApiKey
 from tools.models import McpSignIn, McpUserSignIn
@@ -129,8 +130,8 @@ def _delete_secrets(user: Any, now: datetime) -> None:
 
 
 def _stop_work(user: Any) -> None:
-    theirs = Q(conversation__owner=user) | Q(author=user)
-    unfinished = Turn.objects.not_finished().filter(theirs)
+    stop_turns(Turn.objects.filter(author=user))
+    unfinished = Turn.objects.not_finished().filter(conversation__owner=user)
     unfinished.update(cancel_requested=True)
     running = ToolCall.objects.in_background().filter(turn__conversation__owner=user)
     running.update(cancel_requested=True)

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.models import AuthorGone, Conversation, Participant, Turn
 from conversations.models.participant import WRITING_ROLES, Role
+from conversations.models.tool_call import stop_turns
 
 MAX_PEOPLE = 20  # invited to one conversation
 MAX_NAME = 150  # characters, as of Django's user names
@@ -62,6 +63,8 @@ def invite(conversation: Conversation, name: str, role: str) -> Participant:
         known.role = role
         known.user_id = known.user_id or (user.pk if user else None)
         known.save(update_fields=["name", "role", "user"])
+        if known.user_id is not None and not known.may_write:
+            _stop_work(known)
         return known
     if current.count() >= MAX_PEOPLE:
         raise ValidationError(
@@ -89,13 +92,19 @@ def _joined_by_former_name(
 
 
 def remove(participant: Participant) -> None:
-    """End the participation. Turns of the participant that still run are stopped."""
+    """End the participation. Turns and background calls of the participant that still
+    run are stopped."""
     participant.revoke()
     if participant.user_id is not None:
-        turns = Turn.objects.filter(
+        _stop_work(participant)
+
+
+def _stop_work(participant: Participant) -> None:
+    stop_turns(
+        Turn.objects.filter(
             conversation=participant.conversation_id, author=participant.user_id
         )
-        turns.not_finished().update(cancel_requested=True)
+    )
 
 
 def shown_participants(conversation: Conversation, user: Any) -> Any:

@@ -104,8 +104,18 @@ class BackgroundCalls:
             return
         for pk in await self._find_due():
             if not self._draining:
-                await self._start_call(pk)
+                await self._try_to_start(pk)
         await self._open_turns()
+
+    async def _try_to_start(self, pk: int) -> None:
+        """The calls behind one whose row the database refuses do not wait for it."""
+        try:
+            await self._start_call(pk)
+        except DatabaseError as exc:
+            if is_database_unavailable(exc):
+                raise
+            text = "background call %d cannot be claimed: %s"
+            logger.error(text, pk, type(exc).__name__)
 
     async def _find_due(self) -> list[int]:
         """As many as there is room for. What ends a call, or polls for its result, does

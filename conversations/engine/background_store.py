@@ -19,15 +19,17 @@ from django.conf import settings
 from django.core import signing
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
-from django.db.models.functions import Greatest
+from django.db.models.functions import Greatest, Least
 from django.utils import timezone
 
+from conversations.access.participation import check_author
 from conversations.engine import message_consequences
 from conversations.engine.database import sql
 from conversations.engine.database.sql import LAPSED, Moment
 from conversations.engine.loading.tool_rate_limit import limit_calls
 from conversations.engine.runs.full_outputs import send_to_bucket
 from conversations.models import (
+    AuthorGone,
     Conversation,
     Item,
     Question,
@@ -52,6 +54,7 @@ from tools.runtime_tool import REPEATABLE
 #: A call is claimed at most this many times. The number is lower than for turns, so
 #: that turns running beside a call that crashes the process outlast it.
 MAX_CLAIMS = 3
+MOST_CLAIMS = 1000  # counted; the column of PostgreSQL has room for 32,767
 MAX_BUSY = 20  # conversations with open turns that one sweep looks through
 _UNKNOWN = (
     "Error: this call was interrupted and may or may not have taken effect. It is not"
@@ -132,9 +135,8 @@ def _lease() -> Any:
 def claim(pk: int) -> CallClaim | None:
     free = Q(lease_until=None) | Q(lease_until__lt=Moment().expression)
     claimable = ToolCall.objects.in_background().filter(free, pk=pk)
-    if not claimable.update(
-        epoch=F("epoch") + 1, claims=F("claims") + 1, lease_until=_lease()
-    ):
+    claims = Least(F("claims") + 1, MOST_CLAIMS)
+    if not claimable.update(epoch=F("epoch") + 1, claims=claims, lease_until=_lease()):
         return None
     return CallClaim(pk, ToolCall.objects.values_list("epoch", flat=True).get(pk=pk))
 
@@ -148,6 +150,10 @@ def load(call_claim: CallClaim) -> CallWork:
     )
     row = rows.get(pk=call_claim.pk)
     turn, conversation = row.turn, row.turn.conversation
+    try:
+        check_author(turn)
+    except AuthorGone:
+        return _work_of_nobody(row)
     tools = ToolRow.objects.available(turn.actor)
     if (token := turn.access_token) is not None and token.allowed_tools:
         tools = {name: each for name, each in tools.items() if token.may_use_tool(name)}
@@ -181,6 +187,22 @@ def load(call_claim: CallClaim) -> CallWork:
         seconds_left=(row.deadline_at - timezone.now()).total_seconds(),
         token=row.token if row.accepted_at else None,
         outcome=_final_outcome(row, call_claim, tool),
+    )
+
+
+def _work_of_nobody(row: ToolCall) -> CallWork:
+    """The end of a call whose author may not write any more. It names no user: nobody
+    else's rights, nor the former ones, are used."""
+    text = "Error: the person who wrote the message may no longer use this chat."
+    return CallWork(
+        call=_call(row),
+        tools={},
+        context=Context(conversation_id=row.turn.conversation_id, turn_id=row.turn_id),
+        caller=Caller(),
+        conversation_id=row.turn.conversation_id,
+        seconds_left=0,
+        token=None,
+        outcome=_outcome(row, "cancelled", text),
     )
 
 

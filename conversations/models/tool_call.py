@@ -222,12 +222,17 @@ class ToolCall(models.Model):
 def stop_turns_of_token(sender: Any, instance: AccessToken, **_: Any) -> None:
     """A receiver of `pre_delete`: without the token its turns, and those that results
     of its background tools open, would run as its user's own, with no limit."""
-    turns = Turn.objects.filter(access_token=instance)
-    calls = ToolCall.objects.filter(turn__access_token=instance)
+    stop_turns(Turn.objects.filter(access_token=instance))
+
+
+def stop_turns(turns: models.QuerySet[Turn]) -> None:
+    """Stop these turns and their background calls, and open no more turns for results
+    of the messages that still go on."""
+    calls = ToolCall.objects.filter(turn__in=turns.values("pk"))
     undelivered = calls.filter(blocking=False, delivered_in=None).values("turn")
     unfinished = models.Q(status__in=Turn.UNFINISHED)
     going_on = turns.filter(unfinished | models.Q(pk__in=undelivered))
     roots = {cause or pk for pk, cause in going_on.values_list("pk", "caused_by")}
     Turn.objects.filter(pk__in=roots).update(halted_by=Turn.HaltedBy.PERSON)
-    turns.not_finished().update(cancel_requested=True)
+    turns.filter(unfinished).update(cancel_requested=True)
     calls.in_background().update(cancel_requested=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import OperationalError, transaction
+from django.db import DataError, OperationalError, transaction
 
 from conversations import engine
 from conversations.engine import (
@@ -221,6 +221,33 @@ async def test_a_result_waits_for_the_database_however_many_calls_begin_meanwhil
     await at_rest(conversation)
     call = await ToolCall.objects.aget()
     assert (call.state, call.output) == ("completed", "gold")
+
+
+async def test_a_call_that_the_database_refuses_does_not_stop_those_behind_it(
+    conversation, say, offer, running, monkeypatch, caplog
+):
+    claim, refused = background_store.claim, []
+
+    def refuse_first(pk: int) -> CallClaim | None:
+        if not refused or pk in refused:
+            refused.append(pk)
+            raise DataError("smallint out of range")
+        return claim(pk)
+
+    async def dig(context: Context, arguments: dict[str, Any]) -> str:
+        return "gold"
+
+    monkeypatch.setattr(background_store, "claim", refuse_first)
+    say(ANSWER)
+    offer(dig)
+    await sync_to_async(with_call)(conversation, {})
+    turn = await sync_to_async(with_call)(conversation, {})
+    engine.require_engine().wake_background()
+    while not await ToolCall.objects.filter(turn=turn, state="completed").aexists():
+        await asyncio.sleep(0)
+    assert "cannot be claimed: DataError" in caplog.text
+    await ToolCall.objects.filter(pk__in=refused).aupdate(state="cancelled")
+    await at_rest(conversation)
 
 
 async def test_a_call_runs_in_the_context_of_its_own_turn(

@@ -11,11 +11,15 @@ from django.urls import reverse
 
 from conversations import engine
 from conversations.access import participation
+from conversations.access.account_deletion import close_account
 from conversations.access.participation import check_author, invite, remove, role_of
+from conversations.engine import background_store
+from conversations.engine.maintenance.erasure import ERASED
 from conversations.models import (
     Attachment,
     AuthorGone,
     Conversation,
+    Item,
     Participant,
     Question,
     Rating,
@@ -512,6 +516,12 @@ def test_removing_a_participant_stops_their_turns_only(
     assert (own.cancel_requested, theirs.cancel_requested) == (False, True)
 
 
+def background_call(turn: Turn) -> ToolCall:
+    return ToolCall.objects.create(
+        turn=turn, call_id="c1", name="dig", state="executing", blocking=False
+    )
+
+
 def leave(row: Participant) -> None:
     remove(row)
 
@@ -526,6 +536,66 @@ def deactivate(row: Participant) -> None:
 
 def delete_account(row: Participant) -> None:
     row.user.delete()
+
+
+def close(row: Participant) -> None:
+    close_account(row.user)
+
+
+@pytest.mark.parametrize("end", [leave, become_viewer, close])
+def test_background_calls_of_who_may_not_write_any_more_are_stopped(
+    conversation: Conversation, bob: Any, end: Any
+):
+    row = join(conversation, bob)
+    own = background_call(conversation.open_turn([user_message("Mine")]).turn)
+    turn = conversation.open_turn([user_message("Theirs")], author=bob).turn
+    theirs = background_call(turn)
+    Turn.objects.filter(pk=turn.pk).update(status="completed")
+    end(row)
+    own.refresh_from_db()
+    theirs.refresh_from_db()
+    assert (own.cancel_requested, theirs.cancel_requested) == (False, True)
+    halts = Turn.objects.values_list("halted_by", flat=True)
+    assert set(halts) == {"", Turn.HaltedBy.PERSON}
+    assert Turn.objects.get(halted_by=Turn.HaltedBy.PERSON) == turn
+
+
+def erase(row: Participant) -> None:
+    Turn.objects.filter(author=row.user_id).update(author=None, author_name=ERASED)
+
+
+@pytest.mark.parametrize(
+    "end", [erase, delete_account, deactivate, become_viewer, leave]
+)
+def test_a_background_call_ends_when_its_author_may_not_write_any_more(
+    conversation: Conversation, bob: Any, end: Any
+):
+    row = join(conversation, bob)
+    turn = conversation.open_turn([user_message("Hi")], author=bob).turn
+    payload = {"type": "function_call", "id": "f", "call_id": "c1", "name": "dig"}
+    payload |= {"arguments": "{}"}
+    Item.of(turn, 1, payload, origin=Item.Origin.OUTPUT).save()
+    call = background_call(turn)
+    end(row)
+    claim = background_store.claim(call.pk)
+    assert claim is not None
+    work = background_store.load(claim)
+    assert work.outcome is not None
+    assert (work.outcome.state, dict(work.tools)) == ("cancelled", {})
+    background_store.conclude(claim, work.outcome)
+    call.refresh_from_db()
+    assert call.state == ToolCall.State.CANCELLED
+    assert not ToolCall.objects.in_background().exists()
+
+
+def test_claims_of_a_background_call_are_counted_no_further_than_the_column_takes(
+    conversation: Conversation,
+):
+    call = background_call(conversation.open_turn([user_message("Hi")]).turn)
+    ToolCall.objects.update(claims=background_store.MOST_CLAIMS)
+    assert background_store.claim(call.pk) is not None
+    call.refresh_from_db()
+    assert call.claims == background_store.MOST_CLAIMS
 
 
 @pytest.mark.parametrize("end", [leave, become_viewer, deactivate, delete_account])
