@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from llm.errors import BadResponse
@@ -19,9 +20,20 @@ def parse_event(event: ServerSentEvent) -> Any:
         raise BadResponse(detail="The event is not JSON.") from exc
 
 
-def parse_event_object(event: ServerSentEvent) -> dict[str, Any]:
-    """Raises BadResponse, or the error that stands in place of an object."""
-    data = parse_event(event)
+def parse_event_object(
+    event: ServerSentEvent, names: Container[str] = ()
+) -> dict[str, Any]:
+    """Raises BadResponse, or the error that stands in place of an object.
+
+    `names`: those of the events that the decoder reads. An event of another name need
+    be no JSON: {} stands for it.
+    """
+    try:
+        data = parse_event(event)
+    except BadResponse:
+        if not names or event.event in ("message", "error") or event.event in names:
+            raise
+        return {}
     if not isinstance(data, dict):
         if is_error_list(data):
             raise classify_error(data)

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from llm.errors import BadResponse
 from llm.wire.codecs.anthropic.blocks import Block
 from llm.wire.codecs.anthropic.computer_use import computer_call, is_action
 from llm.wire.codecs.anthropic.hosted_results import (
@@ -70,7 +71,10 @@ class ContentDecoder:
         self._leading_blocks: list[dict[str, Any]] = []  # blocks before the first item
         self._unreadable_calls: list[int] = []  # calls whose input is not an object
 
-    def begin(self, index: int, raw: dict[str, Any]) -> Iterator[Delta]:
+    def begin(self, index: int, raw: Any) -> Iterator[Delta]:
+        """Begin a block; nothing happens if it is no object with a type."""
+        if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+            return
         block = self.open_blocks[index] = Block(index, raw)
         if raw["type"] == "text":
             if self._message is None:
@@ -85,12 +89,12 @@ class ContentDecoder:
                 block.pieces.append(raw.get("thinking") or "")
                 yield ReasoningDelta(index, block.pieces[0], "summary")
             case "tool_use" if not is_action(raw):
-                yield ToolCallDelta(index, raw["id"], raw["name"])
+                yield ToolCallDelta(index, raw.get("id") or "", raw.get("name") or "")
 
     def add_piece(self, block: Block, delta: dict[str, Any]) -> Iterator[Delta]:
         """Decode a block's delta; after one of unknown type the block is not whole."""
         raw = block.raw
-        match delta["type"]:
+        match delta.get("type"):
             case "text_delta":
                 text = delta.get("text") or ""
                 block.pieces.append(text)
@@ -116,6 +120,23 @@ class ContentDecoder:
                 block.compact(delta)
             case _:
                 block.is_whole = False
+
+    def add_late_piece(self, index: Any, delta: dict[str, Any]) -> Iterator[Delta]:
+        """A delta of a block that has ended or never began: text and thinking become a
+        block of their own. Raises BadResponse for one of a call."""
+        match delta.get("type"):
+            case "text_delta":
+                block = {"type": "text", "text": ""}
+            case "thinking_delta":
+                block = {"type": "thinking", "thinking": "", "signature": ""}
+            case "input_json_delta":
+                raise BadResponse(detail="An input without its call.")
+            case _:
+                return
+        index = index if isinstance(index, int) else -1
+        if index not in self.open_blocks:
+            yield from self.begin(index, block)
+        yield from self.add_piece(self.open_blocks[index], delta)
 
     def end(self, index: int) -> Iterator[Delta]:
         if (block := self.open_blocks.pop(index, None)) is None:
@@ -173,7 +194,8 @@ class ContentDecoder:
         self.has_text = True
         start, self._length = self._length, self._length + len(text)
         for raw in block.raw.get("citations") or ():
-            if annotation := citation(raw, start, self._length):
+            annotation = isinstance(raw, dict) and citation(raw, start, self._length)
+            if annotation:
                 yield AnnotationDelta(block.key, annotation)
         block.raw["text"] = text
         if self._latest == block.key:
@@ -202,7 +224,8 @@ class ContentDecoder:
             "input"
         ):  # the complete input came at the start
             yield ToolCallDelta(block.key, arguments=orjson.dumps(arguments).decode())
-        yield self._start_proof(block)
+        if block.raw.get("id"):  # otherwise its output would have another id
+            yield self._start_proof(block)
         yield CloseDelta(block.key)
 
     def _emit_action(self, block: Block) -> Iterator[Delta]:
@@ -221,7 +244,7 @@ class ContentDecoder:
                 return
             block.raw["input"] = arguments
         receipt = call_receipt(block.raw)
-        self._receipts[block.raw["id"]] = block.key, receipt
+        self._receipts[block.raw.get("id") or ""] = block.key, receipt
         yield ItemDelta(block.key, receipt)
         yield self._start_proof(block)
 

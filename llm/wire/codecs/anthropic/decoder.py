@@ -39,6 +39,17 @@ _FINISH: dict[str, FinishReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
+#: Names of the events that are read.
+_NAMES = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    }
+)
 _REFUSED = "The model declined to answer this request."
 _REFUSAL = "refusal"  # the key of the refusal's item
 
@@ -67,15 +78,18 @@ class AnthropicDecoder:
         """Raises LLMError for an error inside the stream."""
         if self._ended or event.data.startswith(b"[DONE]"):
             return ()  # routers end with a line that is not part of this format
-        data = parse_event_object(event)
+        data = parse_event_object(event, _NAMES)
         type = data.get("type")
         if type == "content_block_delta":
             delta = data["delta"]
-            if delta["type"] == "text_delta":  # the usual delta, without detours
-                block, text = self._open[data["index"]], delta.get("text") or ""
+            block = self._open.get(data.get("index"))
+            if block is None:
+                return self._content.add_late_piece(data.get("index"), delta)
+            if delta.get("type") == "text_delta":  # the usual delta, without detours
+                text = delta.get("text") or ""
                 block.pieces.append(text)
                 return (TextDelta(block.key, text),) if text else ()
-            return self._content.add_piece(self._open[data["index"]], delta)
+            return self._content.add_piece(block, delta)
         if type == "error" or event.event == "error":
             raise classify_error(data)
         handler = self._EVENTS.get(type)
@@ -152,8 +166,9 @@ class AnthropicDecoder:
     # The end
 
     def _note_details(self, message: dict[str, Any]) -> None:
-        self._details = message.get("stop_details") or self._details
-        if container := message.get("container"):
+        if isinstance(details := message.get("stop_details"), dict):
+            self._details = details
+        if isinstance(container := message.get("container"), dict):
             self._content.container = container.get("id")
 
     def _note_stop_reason(self, message: dict[str, Any]) -> None:

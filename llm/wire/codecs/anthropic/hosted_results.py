@@ -22,7 +22,7 @@ Block = dict[str, Any]
 
 def call_receipt(block: Block) -> Item:
     """The receipt of a call without a result."""
-    name, arguments = block.get("name", ""), block.get("input") or {}
+    name, arguments = str(block.get("name") or ""), block.get("input") or {}
     if server := block.get("server_name"):  # an MCP server's tool may have any name
         return _mcp_call(server, name, arguments)
     match name:

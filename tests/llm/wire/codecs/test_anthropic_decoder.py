@@ -637,6 +637,64 @@ class TestErrors:
             CODEC.decoder().feed(ServerSentEvent(data))
 
 
+@pytest.mark.parametrize("name", ["ping", "keepalive"])
+def test_events_that_nobody_reads_need_be_no_json(name):
+    idle = f"event: {name}\ndata: keep\n\n".encode()
+    events = [START, *streamed(TEXT), ended()]
+    stream = frames(*events[:2]) + idle + frames(*events[2:])
+    assert decoded_deltas(stream) == decoded_deltas(frames(*events))
+
+
+class TestCopiesOfTheApi:
+    """Other hosts' Messages, which the SDK reads."""
+
+    def test_text_may_follow_the_end_of_its_block(self):
+        late = [piece(0, "text_delta", text=text) for text in (" and", " more")]
+        builder = read(*streamed({"type": "text", "text": "Hi"}), *late)
+        [item] = builder.output
+        assert item["content"][0]["text"] == "Hi and more"
+        assert "".join(block["text"] for block in content(builder)) == "Hi and more"
+
+    def test_text_needs_no_block(self):
+        [item] = read(piece(0, "text_delta", text="Hi")).output
+        assert item["content"][0]["text"] == "Hi"
+
+    def test_an_input_without_its_call_is_a_bad_response(self):
+        late = piece(0, "input_json_delta", partial_json="{}")
+        with pytest.raises(BadResponse):
+            read(*streamed(CALL), late)
+
+    @pytest.mark.parametrize("id", [None, ""])
+    def test_a_call_without_an_id_gets_one(self, id):
+        builder = read(*streamed({**CALL, "id": id}), reason="tool_use")
+        [item] = builder.output
+        assert item["call_id"]
+        assert item["status"] == "completed"
+        assert builder.proofs == {}
+
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            [{"type": "content_block_start", "index": 5, "content_block": None}],
+            [begun(5, {"text": "x"}), stopped(5)],
+            [begun(5, {**SEARCH, "name": None}), stopped(5)],
+            [begun(5, {"type": "server_tool_use", "input": {}}), stopped(5)],
+            [piece(0, "")],
+            [{**piece(0, ""), "delta": {}}],
+            [{**ended(None), "delta": {"container": "c", "stop_details": "x"}}],
+        ],
+    )
+    def test_odd_decorations_cost_no_text(self, odd):
+        builder = read(*streamed(TEXT), *odd)
+        assert builder.output[0]["content"][0]["text"] == TEXT["text"]
+
+    def test_a_null_citation_or_block_costs_no_text(self):
+        builder = answered(None, {**TEXT, "citations": [None, PAGE]})
+        [part] = builder.output[0]["content"]
+        assert part["text"] == TEXT["text"]
+        assert len(part["annotations"]) == 1
+
+
 def test_a_delta_is_decoded_directly():
     sse, decoder = SSEDecoder(), CODEC.decoder()
     events = sse.feed(frames(START, *streamed(TEXT, CALL)))
