@@ -37,6 +37,7 @@ from conversations.models.preset import Preset
 from conversations.models.question import Question
 from conversations.models.rating import Rating
 from conversations.models.saved_prompt import SavedPrompt
+from conversations.models.signed_in_session import SignedInSession
 from conversations.models.user_settings import UserSettings
 from conversations.search.index import index_pending
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
@@ -122,6 +123,12 @@ def _plain_pages() -> dict[str, str]:
         "prompts": "/settings/prompts/",
         "deletion of the account": "/account/delete/",
         "connect": "/connect/",
+        "second factors": "/account/second-factor/",
+        "app for codes": "/account/second-factor/totp/activate/",
+        "new security key": "/account/second-factor/webauthn/add/",
+        "e-mail address": "/account/email/",
+        "connected providers": "/sso/",
+        "confirmation of identity": "/account/confirm/?next=/account/",
         "tokens": "/tokens/",
         "webhooks": "/settings/webhooks/",
         "questions": "/questions/",
@@ -521,15 +528,19 @@ def _of_account(user: User) -> dict[str, str]:
         "Prefers short answers with an example.",
     ):
         memory = Memory.objects.create(user=user, text=text)
-    token = AccessToken.issue(user, "Script for the newsletter", scopes=["chat"])[0]
-    endpoint = WebhookEndpoint(
-        owner=user,
-        name="Newsletter script",
-        url="https://hooks.example.org/parley",
-        events=["response.completed", "parley.question.opened"],
-        last_error="The receiver answered 503.",
-    )
-    endpoint.renew_secret()
+    for _ in range(2):  # rows of equal names
+        token = AccessToken.issue(user, "Script for the newsletter", scopes=["chat"])[0]
+        endpoint = WebhookEndpoint(
+            owner=user,
+            name="Newsletter script",
+            url="https://hooks.example.org/parley",
+            events=["response.completed", "parley.question.opened"],
+            last_error="The receiver answered 503.",
+        )
+        endpoint.renew_secret()
+        SignedInSession.objects.create(
+            user=user, session_key=new_id("key"), last_used_at=timezone.now()
+        )
     Delivery.objects.create(
         endpoint=endpoint,
         type="response.completed",
