@@ -87,13 +87,13 @@ class ResponsesDecoder:
     def feed(self, event: ServerSentEvent) -> list[Delta] | Iterator[Delta]:
         if self._ended or event.data == b"[DONE]":
             return []
-        data = parse_event_object(event)
+        data = parse_event_object(event, self._NAMES)
         type = data.get("type")
         if type == "response.output_text.delta":  # the usual delta, without detours
             items = self._items
             item = items.by_id.get(data.get("item_id", "")) or items.get_or_add(data)
             text = data.get("delta") or ""
-            item.received["text", data.get("content_index", 0)].append(text)
+            item.received["text", data.get("content_index") or 0].append(text)
             self._current = item
             return [TextDelta(item.key, text, item.phase)]
         if type == "error" or (
@@ -120,7 +120,14 @@ class ResponsesDecoder:
         """Decode a complete response: an unstreamed one, or a terminal event's."""
         self._ended = True
         yield from self._update_start(response)
-        yield from self._emit_unsent(response.get("output") or [])
+        output = response.get("output")
+        yield from self._emit_unsent(
+            [
+                fields
+                for fields in (output if isinstance(output, list) else ())
+                if _is_item(fields)
+            ]
+        )
         usage = response.get("usage")
         if usage and isinstance(usage, dict):
             yield usage_of(usage, response)
@@ -129,11 +136,12 @@ class ResponsesDecoder:
     # Events
 
     def _on_created(self, data: dict[str, Any]) -> list[Delta]:
-        return self._update_start(data["response"])
+        response = data.get("response")
+        return self._update_start(response) if isinstance(response, dict) else []
 
     def _on_item_added(self, data: dict[str, Any]) -> list[Delta]:
         fields = data.get("item")
-        if not fields or "type" not in fields:
+        if not _is_item(fields):
             return []  # some hosts send events with a null item
         item = self._items.find_by_id(fields)
         if item and item.done and item.index != data.get("output_index", 0):
@@ -154,24 +162,26 @@ class ResponsesDecoder:
         return [ItemDelta(item.key, receipt_of(fields, done=False))]
 
     def _refusal(self, data: dict[str, Any]) -> list[Delta]:
-        item = self._record_delta(data, "refusal", data.get("content_index", 0))
+        item = self._record_delta(data, "refusal", data.get("content_index") or 0)
         self._current = item
         return [RefusalDelta(item.key, data.get("delta") or "")]
 
     def _on_annotation(self, data: dict[str, Any]) -> list[Delta]:
+        if not isinstance(data.get("annotation"), dict):
+            return []
         item = self._items.get_or_add(data)
         item.annotations += 1
         start = item.length_before(data.get("content_index") or 0)
         return [AnnotationDelta(item.key, citation_of(data["annotation"], start))]
 
     def _summary(self, data: dict[str, Any]) -> list[Delta]:
-        part = data.get("summary_index", 0)
+        part = data.get("summary_index") or 0
         item = self._record_delta(data, "summary", part)
         self._current = item
         return [ReasoningDelta(item.key, data.get("delta") or "", "summary", part)]
 
     def _reasoning(self, data: dict[str, Any]) -> list[Delta]:
-        part = data.get("content_index", 0)
+        part = data.get("content_index") or 0
         item = self._record_delta(data, "reasoning", part)
         self._current = item
         return [ReasoningDelta(item.key, data.get("delta") or "", "text", part)]
@@ -234,7 +244,7 @@ class ResponsesDecoder:
 
     def _on_item_done(self, data: dict[str, Any]) -> list[Delta]:
         fields = data.get("item")
-        if not fields or "type" not in fields:
+        if not _is_item(fields):
             return []
         item = (
             self._items.find_by_id(fields)
@@ -285,6 +295,8 @@ class ResponsesDecoder:
         # Other events (keepalives, progress of hosted tools) add nothing to
         # `output_item.done`.
     }
+
+    _NAMES = frozenset({*_EVENTS, "response.output_text.delta"})
 
     # Items
 
@@ -380,6 +392,10 @@ class ResponsesDecoder:
                 return FinishDelta("tool_calls" if calls else "stop", "completed")
             case status:  # queued, in_progress: it continues in the background
                 return FinishDelta("stop", str(status))
+
+
+def _is_item(fields: Any) -> bool:
+    return isinstance(fields, dict) and isinstance(fields.get("type"), str)
 
 
 def _error_of(data: dict[str, Any]) -> LLMError:

@@ -28,9 +28,7 @@ _POSITIONS = ("start_index", "end_index")
 
 
 def message_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
-    parts = fields.get("content") or []
-    if isinstance(parts, str):
-        parts = [{"type": "output_text", "text": parts}]
+    parts = _parts(fields.get("content"), "output_text")
     if not item.received and not item.annotations:
         return _whole_message(item, parts)
     texts = [part for part in parts if part.get("type") in _TEXTS]
@@ -72,18 +70,29 @@ def _whole_message(item: OutputItem, parts: list[dict[str, Any]]) -> list[Delta]
 
 
 def _citations(item: OutputItem, part: dict[str, Any], start: int) -> list[Delta]:
+    notes = part.get("annotations")
     return [
         AnnotationDelta(item.key, citation_of(note, start))
-        for note in part.get("annotations") or []
+        for note in (notes if isinstance(notes, list) else ())
+        if isinstance(note, dict)
     ]
+
+
+def _parts(value: Any, type: str) -> list[dict[str, Any]]:
+    """The parts of a content or summary, which may be one text. What is no part is
+    left out."""
+    if isinstance(value, str):
+        return [{"type": type, "text": value}]
+    parts = value if isinstance(value, list) else ()
+    return [part for part in parts if isinstance(part, dict)]
 
 
 def reasoning_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
     deltas: list[Delta] = [] if item.received else [ReasoningDelta(item.key, "")]
-    for index, part in enumerate(fields.get("summary") or []):
+    for index, part in enumerate(_parts(fields.get("summary"), "summary_text")):
         if rest := item.missing("summary", part.get("text") or "", index):
             deltas.append(ReasoningDelta(item.key, rest, "summary", index))
-    content = fields.get("content") or []
+    content = _parts(fields.get("content"), "reasoning_text")
     raw = "".join(part.get("text") or "" for part in content)
     if rest := item.missing("reasoning", raw):
         deltas.append(ReasoningDelta(item.key, rest))
@@ -128,12 +137,10 @@ def correct_arguments(item: OutputItem, fields: Mapping[str, Any]) -> str | None
         return whole
 
 
-def citation_of(annotation: Any, start: int = 0) -> Any:
+def citation_of(annotation: dict[str, Any], start: int = 0) -> dict[str, Any]:
     """Fill in the positions that the standard requires and xAI omits for some pages,
     and count them from `start`, where the annotation's part begins.
     A quotation of another Parley is checked as those of other hosts are."""
-    if not isinstance(annotation, dict):
-        return annotation
     if start:
         spans = {n: v for n in _POSITIONS if isinstance(v := annotation.get(n), int)}
         annotation = {**annotation, **{n: v + start for n, v in spans.items()}}

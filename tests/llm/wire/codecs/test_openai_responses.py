@@ -263,6 +263,64 @@ def test_a_part_that_ends_late_or_under_a_foreign_index_adds_nothing():
     assert call["type"] == "function_call"
 
 
+ANNOTATED = "response.output_text.annotation.added"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"type": ANNOTATED, "output_index": 0, "annotation": None},
+        {"type": ANNOTATED, "output_index": 0, "annotation": "x"},
+        {"type": "response.in_progress"},
+        {"type": "response.created", "response": None},
+        {**text(0, ""), "content_index": None},
+        {"type": "response.output_item.added", "output_index": 7, "item": "x"},
+        {"type": "response.output_item.done", "output_index": 7, "item": {"type": 1}},
+    ],
+)
+def test_odd_events_cost_no_text(odd: dict[str, Any]):
+    events = [START, added(0, MESSAGE), text(0, "Hel"), odd, text(0, "lo")]
+    answer = built(decoded_deltas(*events, end(output=[None, {}, MESSAGE])))
+    [item] = answer.output
+    assert item["content"][0]["text"] == "Hello"
+    assert item["content"][0]["annotations"] == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [None, *MESSAGE["content"]],
+        [{**MESSAGE["content"][0], "annotations": [None, "x"]}],
+        [{**MESSAGE["content"][0], "annotations": "x"}],
+    ],
+)
+def test_odd_parts_cost_no_text(content: Any):
+    odd = {**MESSAGE, "content": content}
+    [item] = built(decoded_deltas(START, added(0, MESSAGE), end(output=[odd]))).output
+    assert item["content"][0]["text"] == "Hello"
+
+
+def test_reasoning_may_be_one_text():
+    odd = {"type": "reasoning", "id": "r", "summary": "S", "content": "T"}
+    [item] = built(decoded_deltas(START, end(output=[odd]))).output
+    assert [part["text"] for part in item["summary"]] == ["S"]
+    assert [part["text"] for part in item["content"]] == ["T"]
+
+
+def test_a_completed_event_needs_no_response():
+    last = {"type": "response.completed", "response": None}
+    answer = built(decoded_deltas(START, text(0, "Hello"), last))
+    assert answer.output[0]["content"][0]["text"] == "Hello"
+
+
+def test_an_event_that_nobody_reads_need_be_no_json():
+    decoder = PLAIN.decoder()
+    idle = ServerSentEvent(b"keep", "keepalive")
+    assert list(decoder.feed(idle)) == []
+    with pytest.raises(BadResponse):
+        decoder.feed(ServerSentEvent(b"keep", "response.created"))
+
+
 def test_items_are_known_by_index_where_ids_change():
     changed = {**MESSAGE, "id": "msg_2"}
     final = end(output=[{**MESSAGE, "id": "msg_3"}])
