@@ -7,13 +7,14 @@ provider with the client's own API does not need this.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 from llm.wire.facades.common_shape import EFFORTS
 from llm.wire.facades.field_checks import integer
+from llm.wire.items import Item
 from llm.wire.request import Request
 
 #: Fields that the gateway handles itself, or that concern only the delivery.
@@ -34,6 +35,7 @@ _SERVED = frozenset(
     }
 )
 _THOUGHT = frozenset({"output_config", "output_format", "reasoning", "thinking"})
+_ATTRIBUTION = "x-anthropic-billing-header:"
 _MAX_IDENTIFIER = 64  # characters; some hosts of OpenAI's APIs take no more
 _whole_number = integer()
 _BUDGETS = ((4096, "low"), (12_288, "medium"))  # upper limits in tokens; beyond: "high"
@@ -54,6 +56,7 @@ def portable(
     thinks = bool(request.reasoning) or not _THOUGHT.isdisjoint(request.extra)
     plain = replace(
         request,
+        items=_without_attribution(request.items),
         tools=tools,
         tool_choice=request.tool_choice if tools else None,
         reasoning=_reasoning(request) if thinks else None,
@@ -62,6 +65,24 @@ def portable(
         extra={},
     )
     return plain, lost
+
+
+def _without_attribution(items: Sequence[Item]) -> Sequence[Item]:
+    """The items without the line that Claude Code addresses to Anthropic. It differs in
+    each conversation and comes first, so no host could reuse a cached prompt."""
+    for number, item in enumerate(items):
+        if item.get("role") != "system":
+            break
+        if _text_of(item).startswith(_ATTRIBUTION):
+            return [*items[:number], *items[number + 1 :]]
+    return items
+
+
+def _text_of(item: Item) -> str:
+    match item.get("content"):
+        case [{"text": str(text)}] | str(text):
+            return text
+    return ""
 
 
 def _identifier(user: Any) -> str | None:

@@ -141,3 +141,12 @@ def test_a_long_user_id_leaves_as_its_hash():
     claude_code = '{"device_id":"' + "0" * 64 + '","account_uuid":""}'
     hashed, _ = of_claude(metadata={"user_id": claude_code})
     assert hashed.safety_identifier == sha256(claude_code.encode()).hexdigest()
+
+
+def test_claude_codes_line_for_anthropic_does_not_reach_other_hosts():
+    line = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.197"}
+    rule = {"type": "text", "text": "Be brief."}
+    request, lost = of_claude(system=[line, rule])
+    assert [item["role"] for item in request.items] == ["system", "user"]
+    assert request.items[0]["content"][0]["text"] == "Be brief."
+    assert lost == []
