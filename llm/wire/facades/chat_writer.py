@@ -271,18 +271,22 @@ class ChatWriter:
         if self._sealing is not None:
             self._write_sealed(self._sealing.seal(response["output"], self._audience))
         self._write({}, _FINISH[why])
-        if self._include_usage and (usage := response.get("usage")):
-            self._out.append({**self._head, "choices": [], "usage": usage_of(usage)})
-        self._explain(response)
+        self._explain(response, response.get("usage") if self._include_usage else None)
 
     def _write_sealed(self, text: str) -> None:
         if text:
             self._write({"reasoning_details": [sealed_detail(text)]})
 
-    def _explain(self, response: Mapping[str, Any]) -> None:
-        """A last chunk without choices, if the client wants the answer explained."""
+    def _explain(
+        self, response: Mapping[str, Any], usage: Mapping[str, Any] | None = None
+    ) -> None:
+        """A last chunk without choices, if the client wants usage or an explanation:
+        one for both, because OpenAI's helper takes the usage of the last."""
+        fields: dict[str, Any] = {"usage": usage_of(usage)} if usage else {}
         if parley := response.get("parley"):
-            self._out.append({**self._head, "choices": [], "parley": parley})
+            fields["parley"] = parley
+        if fields:
+            self._out.append({**self._head, "choices": [], **fields})
 
     def _write_calls(self) -> None:
         """Send the complete calls, numbered without those that were cut off."""

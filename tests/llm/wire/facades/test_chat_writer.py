@@ -175,6 +175,17 @@ def test_usage_is_sent_only_on_request():
     assert not any("usage" in chunk for chunk in sent_chunks)
 
 
+def test_usage_and_explanation_are_in_the_last_chunk():
+    answer = Answer().say(TextDelta("t", "Hi"), USAGE, STOP).end()
+    last = answer.events[-1]
+    explained = {**last["response"], "parley": {"explanation": {}}}
+    events = [*answer.events[:-1], {**last, "response": explained}]
+    *_, chunk = writer(include_usage=True).feed(events)
+    assert chunk["choices"] == []
+    assert chunk["parley"] == {"explanation": {}}
+    assert chunk["usage"]["completion_tokens"]
+
+
 def test_nothing_is_sent_before_there_is_content():
     answer = Answer()
     assert writer().feed_bytes(answer.events) == b""
