@@ -8,6 +8,7 @@ besides the declared tools.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from llm.wire.facades.common_shape import SERVER_TOOLS, Choice
 from llm.wire.facades.field_checks import Schema, fields, object_of, request_body, wrong
 
 Body = Mapping[str, Any]
+
+_DATE = re.compile(r"_20\d\d_?\d\d_?\d\d$")
 
 _CHAT = ("model", "messages")
 _COUNTED = ("model", "messages")
@@ -80,19 +83,24 @@ def _tool_name(tool: Mapping[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def _undated(kind: Any) -> str:
+    """Types of tools have dates, those of choices may have none."""
+    return _DATE.sub("", str(kind))
+
+
 def _check_choice(
     body: Body,
     chosen: Iterable[Choice],
     server_tools: Collection[str],
 ) -> None:
     tools = body.get("tools") or []
-    kinds = {tool.get("type") for tool in tools}
+    kinds = {_undated(tool.get("type")) for tool in tools}
     known = {*map(_tool_name, tools)}
     own = [tool for tool in tools if tool.get("type") == SERVER_TOOLS]
     known |= {name for tool in own for name in tool.get("names") or ()}
     for kind, name in chosen:
         is_declared = name in known or name in server_tools  # may contain every name
-        if (kind not in kinds) if name is None else not is_declared:
+        if (_undated(kind) not in kinds) if name is None else not is_declared:
             shown = (name or kind)[:64]
             raise wrong("tool_choice", f"there is no {shown!r} among the tools.")
     if not known and _is_forced(body.get("tool_choice")) and not tools:

@@ -513,6 +513,15 @@ def test_a_choice_may_name_a_tool_that_runs_here():
         check_responses(named)
 
 
+def test_a_choice_names_a_dated_tool_without_its_date():
+    tools = [{"type": "web_search_preview_2025_03_11"}]
+    choice = {"type": "web_search_preview"}
+    check_responses({**RESPONSES, "tools": tools, "tool_choice": choice})
+    other = {**RESPONSES, "tools": tools, "tool_choice": {"type": "file_search"}}
+    with pytest.raises(BadRequest, match="there is no 'file_search' among the tools"):
+        check_responses(other)
+
+
 def test_a_limit_that_is_null_leaves_the_older_field():
     body, _ = ENDPOINTS["chat"]
     limits = {"max_completion_tokens": None, "max_tokens": 100}
