@@ -252,4 +252,9 @@ def _match_endpoint(path: str) -> tuple[Mapping[str, Handler], dict[str, str]]:
             return methods, match.groupdict()
     if path.rstrip("/") == "/v1":
         return {}, {}
+    if path.startswith("/v1/v1/"):
+        raise NotFound(
+            f"There is nothing at {path[:64]!r}; use {path[3:64]!r}. Base URLs of"
+            " Anthropic's SDKs end without '/v1' here, those of OpenAI's with one."
+        )
     raise NotFound(f"There is nothing at {path[:64]!r}; see docs/gateway.md.")

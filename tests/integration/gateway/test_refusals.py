@@ -181,6 +181,13 @@ def test_an_address_without_the_prefix_is_explained(
     assert f"'/v1{path}'" in message
 
 
+def test_an_address_with_the_prefix_twice_is_explained(gateway: Gateway):
+    answer = gateway.post("/v1/messages", {})
+    status, _, message = error_of(answer, "/models")
+    assert status == 404
+    assert "'/v1/messages'" in message
+
+
 def test_a_known_but_unsupported_field_is_named(gateway: Gateway):
     for field, value in {"n": 2, "logprobs": True}.items():
         path = "/chat/completions"
