@@ -82,7 +82,7 @@ class AnthropicDecoder:
         type = data.get("type")
         if type == "content_block_delta":
             delta = data["delta"]
-            block = self._open.get(data.get("index"))
+            block = self._open.get(data.get("index", -1))
             if block is None:
                 return self._content.add_late_piece(data.get("index"), delta)
             if delta.get("type") == "text_delta":  # the usual delta, without detours

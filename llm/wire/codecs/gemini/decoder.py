@@ -210,10 +210,12 @@ class GeminiDecoder:
             yield from self._final_deltas()
             raise _error_of(data)
         yield from self._update_start(data)
-        if feedback := data.get("promptFeedback"):
+        if isinstance(feedback := data.get("promptFeedback"), dict):
             block = _name(feedback.get("blockReason"), _BLOCK_NUMBERS)
             self._block = block or self._block
         for position, candidate in enumerate(data.get("candidates") or ()):
+            if not isinstance(candidate, dict):
+                continue
             index = candidate.get("index")
             if index == 0 or (index is None and position == 0):
                 yield from self._candidate(candidate)
@@ -238,12 +240,16 @@ class GeminiDecoder:
     def _candidate(self, candidate: dict[str, Any]) -> Iterator[Delta]:
         content = candidate.get("content") or {}
         for part in content.get("parts") or ():
-            yield from self._part(part)
+            if isinstance(part, dict):
+                yield from self._part(part)
         if candidate.get("finishReason"):
             self._finish = candidate
-        self._grounding = candidate.get("groundingMetadata") or self._grounding
-        self._urls = candidate.get("urlContextMetadata") or self._urls
-        self._citations = candidate.get("citationMetadata") or self._citations
+        if isinstance(grounding := candidate.get("groundingMetadata"), dict):
+            self._grounding = grounding or self._grounding
+        if isinstance(urls := candidate.get("urlContextMetadata"), dict):
+            self._urls = urls or self._urls
+        if isinstance(cited := candidate.get("citationMetadata"), dict):
+            self._citations = cited or self._citations
 
     def _part(self, part: Part) -> Iterable[Delta]:
         if None in part.values():  # gateways write every field that a part may have

@@ -76,7 +76,7 @@ class Receipts:
         links = [_link(chunk) for chunk in _chunks(grounding) if not _is_file(chunk)]
         if queries or (not is_cited and any(url for url, _ in links)):
             yield _search(queries, links)
-        for page in urls.get("urlMetadata") or ():
+        for page in filter(None, map(_object, urls.get("urlMetadata") or ())):
             fetched = page.get("urlRetrievalStatus", _FETCHED) == _FETCHED
             yield {
                 "type": "web_search_call",
@@ -89,8 +89,8 @@ def citations(grounding: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
     """`url_citation`s of `text`. Google counts bytes of UTF-8; the result counts
     characters."""
     chunks, quotes = _chunks(grounding), _QuotedText(text)
-    for support in grounding.get("groundingSupports") or ():
-        segment = support.get("segment") or {}
+    for support in map(_object, grounding.get("groundingSupports") or ()):
+        segment = _object(support.get("segment"))
         if (span := quotes.find(segment)) is None:
             continue  # it refers to an earlier message
         for index in support.get("groundingChunkIndices") or ():
@@ -103,7 +103,7 @@ def recitations(metadata: dict[str, Any], text: str) -> Iterator[dict[str, Any]]
     """Sources of long quotations. Vertex and Gemini name the list differently."""
     quotes = _QuotedText(text)
     sources = metadata.get("citationSources") or metadata.get("citations")
-    for source in sources or ():
+    for source in map(_object, sources if isinstance(sources, list) else ()):
         if url := source.get("uri"):
             start, end = source.get("startIndex") or 0, source.get("endIndex") or 0
             span = (quotes.characters(start), quotes.characters(end))
@@ -216,12 +216,18 @@ def uses_maps(grounding: dict[str, Any]) -> bool:
 
 
 def _chunks(grounding: dict[str, Any]) -> list[dict[str, Any]]:
-    return grounding.get("groundingChunks") or []
+    chunks = grounding.get("groundingChunks")
+    # Supports name chunks by their number, so an invalid one stays as {}.
+    return [_object(chunk) for chunk in (chunks if isinstance(chunks, list) else ())]
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _link(chunk: dict[str, Any]) -> tuple[str, str]:
     """Address and title of a source; "" if it has no address (a stored file)."""
-    source: dict[str, Any] = next((v for v in chunk.values() if v), {})
+    source: dict[str, Any] = next((v for v in chunk.values() if _object(v)), {})
     return source.get("uri") or "", source.get("title") or ""
 
 

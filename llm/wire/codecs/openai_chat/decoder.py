@@ -163,7 +163,7 @@ class ChatDecoder:
         if not isinstance(choices, list) or not choices:
             raise BadResponse(detail="An answer without choices.")
         yield from self._head(body)
-        choice = choices[0]
+        choice = choices[0] if isinstance(choices[0], dict) else {}
         self._message.is_whole = True
         message = choice.get("message") or _completion(choice)
         yield from self._message.feed(message)
@@ -197,6 +197,8 @@ class ChatDecoder:
         ):
             return None
         choice = choices[0]
+        if type(choice) is not dict:
+            return None
         delta = choice.get("delta")
         if (
             not delta
@@ -280,7 +282,9 @@ class ChatDecoder:
         return _finish(raw) or ("tool_calls" if calls else "stop")
 
 
-def _is_first(choice: dict[str, Any], position: int) -> bool:
+def _is_first(choice: Any, position: int) -> bool:
+    if not isinstance(choice, dict):
+        return False
     index = choice.get("index")
     return index in (0, "0") if index is not None else position == 0
 

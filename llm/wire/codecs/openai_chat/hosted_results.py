@@ -63,11 +63,13 @@ def _web_search_call(action: dict[str, Any]) -> Item:
 
 
 def _search_sources(entry: Mapping[str, Any]) -> dict[str, Any]:
-    results = (entry.get("search_results") or {}).get("results") or ()
+    results = entry.get("search_results")
+    if isinstance(results, dict):
+        results = results.get("results")
     sources = [
         {"type": "url", "url": hit["url"], "title": hit.get("title") or ""}
-        for hit in results
-        if hit.get("url")
+        for hit in (results if isinstance(results, list) else ())
+        if isinstance(hit, dict) and hit.get("url")
     ]
     return {"sources": sources} if sources else {}
 

@@ -89,16 +89,16 @@ class MessageDecoder:
     def feed(self, message: dict[str, Any]) -> Iterator[Delta]:
         if not message.keys().isdisjoint(REASONING_FIELDS):
             yield from self._reasoning(message)
-        for entry in message.get("executed_tools") or ():  # Groq
+        for entry in _list_in(message, "executed_tools"):  # Groq
             yield from self._emit_receipt(entry)
         content = message.get("content")
         if content or type(content) in (int, float):
             yield from self._content(content, message.get("extra_content"))
             self._is_written |= self.in_text
-        if refusal := message.get("refusal"):
+        if (refusal := message.get("refusal")) and isinstance(refusal, str):
             yield from self._begin_text()
             yield RefusalDelta(TEXT, refusal)
-        if annotations := message.get("annotations"):
+        if annotations := _list_in(message, "annotations"):
             yield from self._annotate(annotations)
         if extra := message.get("extra_content"):
             yield from self._opaque(extra)
@@ -106,7 +106,7 @@ class MessageDecoder:
             yield from self._call(entry, is_first=number == 0)
         if legacy := message.get("function_call"):
             yield from self._legacy(legacy)
-        for image in message.get("images") or ():
+        for image in _list_in(message, "images"):
             yield from self._image(image)
         if isinstance(audio := message.get("audio"), dict):
             yield from self._audio(audio)
@@ -124,7 +124,7 @@ class MessageDecoder:
             # Cloudflare parses structured output.
             content = orjson.dumps(content).decode()
         if isinstance(content, str):
-            if isinstance(extra, dict) and (extra.get("google") or {}).get("thought"):
+            if _of_google(extra).get("thought"):
                 yield from self._emit_thinking(content)
             elif self._tags is None:
                 yield from self._emit_text(content)
@@ -195,9 +195,7 @@ class MessageDecoder:
 
     def _opaque(self, extra: Any) -> Iterator[Delta]:
         """Gemini's signature, beside its text."""
-        if not isinstance(extra, dict):
-            return
-        if not (extra.get("google") or {}).get("thought_signature"):
+        if not _of_google(extra).get("thought_signature"):
             return
         if self.in_text:
             yield ProofDelta(TEXT, {"extra_content": extra})
@@ -259,7 +257,7 @@ class MessageDecoder:
     def _image(self, image: Any) -> Iterator[Delta]:
         """A picture at an address goes into the text, any other is an item, which its
         host gets back as it came."""
-        url = ((image or {}).get("image_url") or {}).get("url") or ""
+        url = _address_of(image)
         if _ADDRESS.fullmatch(url):
             yield from self._emit_text(f"![image](<{url}>)")
         if not url.startswith("data:"):
@@ -296,6 +294,24 @@ class MessageDecoder:
         """The single call of the API before tools; Snowflake sends an empty one."""
         if function.get("name") or function.get("arguments"):
             yield from self._call({"index": "legacy", "function": function})
+
+
+def _list_in(message: dict[str, Any], name: str) -> list[Any]:
+    value = message.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _of_google(extra: Any) -> dict[str, Any]:
+    """Google's own fields in `extra_content`."""
+    fields = extra.get("google") if isinstance(extra, dict) else None
+    return fields if isinstance(fields, dict) else {}
+
+
+def _address_of(image: Any) -> str:
+    """The address of a picture, which some hosts send without an object around it."""
+    for name in ("image_url", "url"):
+        image = image.get(name) if isinstance(image, dict) else image
+    return image if isinstance(image, str) else ""
 
 
 def _has_parts(content: Any) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 from llm.errors import BadResponse, CutOff, LLMError, ProviderDown
 from llm.wire.classify_errors import classify_error
@@ -394,7 +394,7 @@ class ResponsesDecoder:
                 return FinishDelta("stop", str(status))
 
 
-def _is_item(fields: Any) -> bool:
+def _is_item(fields: Any) -> TypeGuard[dict[str, Any]]:
     return isinstance(fields, dict) and isinstance(fields.get("type"), str)
 
 

@@ -95,6 +95,35 @@ class TestText:
     def test_content_may_be_any_json(self, content, text):
         assert output_texts(answered({"content": content})) == [("message", text)]
 
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            {"executed_tools": [{"type": "search", "search_results": [None, "x"]}]},
+            {"executed_tools": "x"},
+            {"extra_content": {"google": "x"}},
+            {"images": ["x", None, {"image_url": None}]},
+            {"images": "x"},
+            {"refusal": True},
+            {"refusal": {"a": 1}},
+            {"annotations": True},
+            {"annotations": {"a": 1}},
+        ],
+    )
+    def test_odd_decorations_cost_no_text(self, odd):
+        streamed = read(chunk({"content": "H"}), chunk({"content": "i", **odd}))
+        for builder in (streamed, answered({"content": "Hi", **odd})):
+            assert ("message", "Hi") in output_texts(builder)
+
+    def test_a_null_choice_costs_no_text(self):
+        stream = [chunk({"content": "H"}), {"choices": [None]}, chunk({"content": "i"})]
+        assert output_texts(read(*stream)) == [("message", "Hi")]
+
+    def test_a_picture_may_be_a_mere_address(self):
+        builder = read(chunk({"content": "", "images": ["https://a.test/b.png"]}))
+        assert output_texts(builder) == [
+            ("message", "![image](<https://a.test/b.png>)")
+        ]
+
     def test_a_number_may_be_a_piece(self):
         pieces = [chunk({"content": piece}) for piece in ("a", 5, 0, "b")]
         assert output_texts(read(*pieces)) == [("message", "a50b")]

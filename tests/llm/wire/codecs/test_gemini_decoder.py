@@ -123,6 +123,33 @@ class TestText:
         assert [*deltas, *decoder.close()] == decoded(stream)
 
 
+class TestOddDecorations:
+    """They are left out, not the answer."""
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"groundingMetadata": {"groundingChunks": [{"web": None}, None]}},
+            {"groundingMetadata": {"groundingChunks": "x"}},
+            {"groundingMetadata": {"groundingSupports": [None, {"segment": "x"}]}},
+            {"groundingMetadata": "x"},
+            {"urlContextMetadata": {"urlMetadata": [None]}},
+            {"urlContextMetadata": []},
+            {"citationMetadata": {"citationSources": [None, "x"]}},
+            {"citationMetadata": "x"},
+            {"promptFeedback": "x"},
+        ],
+    )
+    def test_metadata_costs_no_text(self, fields):
+        builder = read(chunk(text("Hi"), **fields))
+        assert output_texts(builder) == [("message", "Hi")]
+
+    def test_a_null_part_or_candidate_costs_no_text(self):
+        first, second = chunk(None, text("H"), "x"), chunk(text("i"))
+        first["candidates"].append(None)
+        assert output_texts(read(first, second)) == [("message", "Hi")]
+
+
 class TestNullFields:
     """Gateways write every field that a part may have."""
 
