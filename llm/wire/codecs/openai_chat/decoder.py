@@ -65,6 +65,18 @@ _UNWANTED_CALLS = frozenset({"UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
 _FAILED = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
 
 
+#: What MiniMax's codes in `base_resp` mean, of answers without choices.
+_MINIMAX = {
+    1001: "timeout",
+    1002: "rate_limited",
+    1004: "invalid_api_key",
+    1008: "insufficient_quota",
+    1026: "content_filter",
+    1027: "content_filter",
+    1039: "context_length_exceeded",
+}
+
+
 class ChatDecoder:
     """Decodes one answer. `echo` names the field in which plain reasoning is sent back.
 
@@ -167,6 +179,7 @@ class ChatDecoder:
         self._message.is_whole = True
         message = choice.get("message") or _completion(choice)
         yield from self._message.feed(message)
+        _raise_error_of(choice)
         self._finish = _reason_of(choice, "finish_reason")  # Snowflake's is ""
         self._native = _reason_of(choice, "native_finish_reason")
         yield from self.close()
@@ -225,6 +238,7 @@ class ChatDecoder:
             # hosts answer a stream with one whole message.
             if self._takes_whole and isinstance(choice.get("message"), dict):
                 self._unread = choice["message"]
+            _raise_error_of(choice)
             if "native_finish_reason" in choice:
                 native = _reason_of(choice, "native_finish_reason")
                 self._native = native or self._native
@@ -244,8 +258,16 @@ class ChatDecoder:
             raise classify_error(body)
         if isinstance(groq, dict) and groq.get("error"):
             raise classify_error(groq)
+        if body.get("choices"):
+            return
         if "choices" not in body and ("detail" in body or "errors" in body):
             raise classify_error(body)
+        if isinstance(body.get("message"), str) and body["message"]:
+            raise classify_error(body)
+        base = body.get("base_resp")
+        if isinstance(base, dict) and (code := base.get("status_code")):
+            fields = {"code": code, "message": base.get("status_msg") or ""}
+            raise classify_error({"type": _MINIMAX.get(code), **fields})
 
     def _head(self, body: dict[str, Any]) -> Iterator[Delta]:
         """Response id and model, usage, and sources."""
@@ -287,6 +309,13 @@ def _is_first(choice: Any, position: int) -> bool:
         return False
     index = choice.get("index")
     return index in (0, "0") if index is not None else position == 0
+
+
+def _raise_error_of(choice: dict[str, Any]) -> None:
+    """OpenRouter reports the error of an upstream in the choice."""
+    error = choice.get("error")
+    if isinstance(error, dict) and (error.get("message") or error.get("code")):
+        raise classify_error(error)
 
 
 def _completion(choice: dict[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class ResponsesDecoder:
             item.received["text", data.get("content_index") or 0].append(text)
             self._current = item
             return [TextDelta(item.key, text, item.phase)]
-        if type == "error" or (
+        if type in ("error", "response.error") or (
             not type and (event.event == "error" or "error" in data)
         ):
             raise _error_of(data)

@@ -13,10 +13,12 @@ from llm.errors import (
     ContentPolicy,
     LLMError,
     ProviderDown,
+    QuotaExhausted,
     RateLimited,
 )
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_chat.usage import usage_of
+from llm.wire.delta_reader import decode_body
 from llm.wire.deltas import FinishDelta, StartDelta, TextDelta, ToolCallDelta
 from llm.wire.items import CITED_TEXT, LONGEST_QUOTATION
 from llm.wire.sse import SSEDecoder
@@ -1117,6 +1119,48 @@ class TestErrors:
         with pytest.raises(ProviderDown) as raised:
             decoded(stream)
         assert raised.value.detail == "text"
+
+    @pytest.mark.parametrize(
+        ("body", "error"),
+        [
+            ({"type": "error", "message": "No.", "code": 429}, RateLimited),
+            ({"code": 500, "message": "No."}, ProviderDown),
+            (
+                {
+                    "choices": None,
+                    "base_resp": {"status_code": 1008, "status_msg": "No."},
+                },
+                QuotaExhausted,
+            ),
+            (
+                {"base_resp": {"status_code": 1002, "status_msg": "No."}},
+                RateLimited,
+            ),
+        ],
+    )
+    def test_an_error_need_not_be_under_its_name(self, body, error):
+        with pytest.raises(error) as raised:
+            decoded(frames(body, DONE))
+        assert raised.value.detail == "No."
+        with pytest.raises(error):
+            list(CODEC.decode(orjson.dumps(body)))
+
+    def test_an_error_may_be_in_the_choice(self):
+        failed = chunk({"content": ""}, "error")
+        failed["choices"][0]["error"] = {"code": 429, "message": "Slow."}
+        with pytest.raises(RateLimited) as raised:
+            decoded(frames(chunk({"content": "Hi"}), failed, DONE))
+        assert raised.value.detail == "Slow."
+        failed["choices"][0]["message"] = {"content": "Hi"}
+        deltas, error = decode_body(CODEC.decode, orjson.dumps(failed))
+        assert isinstance(error, RateLimited)
+        assert output_texts(built(deltas)) == [("message", "Hi")]
+
+    def test_a_status_of_success_is_no_error(self):
+        status = {"base_resp": {"status_code": 0, "status_msg": ""}}
+        assert output_texts(read(chunk({"content": "Hi"}), status)) == [
+            ("message", "Hi")
+        ]
 
     def test_an_answer_of_200_may_be_an_error(self):
         body = {"error": {"code": "content_filter", "status": 400, "message": "No."}}

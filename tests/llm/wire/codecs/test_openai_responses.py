@@ -702,6 +702,10 @@ def test_a_billed_cost_is_decoded(usage: dict[str, Any], cost: float | None):
             "param": None,
         },
         {"error": {"code": "rate_limit_exceeded", "message": "Slow."}},
+        {
+            "type": "response.error",
+            "error": {"code": "rate_limit_exceeded", "message": "Slow."},
+        },
         end("failed", error={"code": "rate_limit_exceeded", "message": "Slow."}),
     ],
 )
