@@ -264,6 +264,10 @@ def classify_error(error: Any, *, status: int | None = None) -> LLMError:
 def request_id(headers: Mapping[str, str]) -> str | None:
     """The provider's id of this request; `headers` has lower-case names."""
     sent = headers.keys()  # httpx looks through all headers for each one it gets
+    # Behind a proxy Anthropic's answers have two ids; its support knows this one.
+    own = headers["request-id"] if "request-id" in sent else ""
+    if own.startswith("req_"):
+        return own
     found = (headers[name] for name in _REQUEST_ID_HEADERS if name in sent)
     return next(filter(None, found), None)
 

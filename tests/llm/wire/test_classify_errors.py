@@ -493,6 +493,12 @@ def test_header_names_may_be_written_in_any_case():
     assert (error.retry_after, error.request_id) == (3, "r")
 
 
+def test_anthropics_own_request_id_is_preferred():
+    headers = {"x-request-id": "proxy", "request-id": "req_1"}
+    assert request_id(headers) == "req_1"
+    assert request_id({**headers, "request-id": "other"}) == "proxy"
+
+
 def test_the_body_may_contain_the_request_id():
     assert error_for(400, {"error": {"type": "x"}, "request_id": "r"}).request_id == "r"
 
