@@ -28,6 +28,7 @@ from llm.provider import Endpoint
 from llm.providers import all_providers
 from llm.wire import model_lists
 from llm.wire.codecs.gemini.decoder import PROMPT_BLOCKED
+from llm.wire.codecs.unshown_media import MEDIA_NOTE
 from llm.wire.deltas import FinishDelta
 from llm.wire.items import Item, text_of, user_message
 from llm.wire.request import Request
@@ -288,7 +289,7 @@ class ReplayedCall:
         thoughts = [item for item in items if item["type"] == "reasoning"]
         return {
             "outcome": self._outcome(http_status),
-            "text": _text_of_parts(items, "output_text", "text"),
+            "text": MEDIA_NOTE.sub("", _text_of_parts(items, "output_text", "text")),
             "refusal": self._refusal(),
             "reasoning_present": bool(thoughts or signatures),
             "reasoning_text": "".join(_thought(item) for item in thoughts),

@@ -6,6 +6,13 @@ without content.
 
 from __future__ import annotations
 
+import re
+
+#: A note, with the blank line before it.
+MEDIA_NOTE = re.compile(
+    r"\n*\[[\w.+/-]{1,100}(, \d{1,12} kB)?: cannot be shown here\]", re.ASCII
+)
+
 
 def media_note(kind: str, size: int = 0) -> str:
     """A text for media of a `kind` ("audio/wav") whose base64 has `size` characters; 0

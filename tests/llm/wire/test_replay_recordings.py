@@ -99,6 +99,15 @@ def test_googles_counts_are_known_without_a_total(folder: Path):
     assert (result["usage"]["input"], result["usage"]["output"]) == (3, 1)
 
 
+def test_notes_of_what_cannot_be_shown_are_no_text(folder: Path):
+    sound = {"inlineData": {"mimeType": "audio/wav", "data": "A" * 4000}}
+    film = {"fileData": {"mimeType": "video/mp4", "fileUri": "x"}}
+    part = {"content": {"parts": [{"text": "Hi"}, sound, film]}, "finishReason": "STOP"}
+    body = frames({"candidates": [part]})
+    record(folder, "a", body, provider="gemini", api="generateContent")
+    assert replayed(folder)[0]["a"]["text"] == "Hi"
+
+
 def test_only_anthropics_refusals_are_left_out(folder: Path):
     record(
         folder, "a", frames(chunk({"refusal": "No."}), chunk(finish="refusal"), DONE)

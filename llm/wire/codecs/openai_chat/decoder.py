@@ -162,6 +162,7 @@ class ChatDecoder:
         if self._finish is None and not (self._has_answer or calls):
             raise BadResponse(detail="The stream ended without an answer.")
         if self._finish in _FAILED:
+            yield FinishDelta(self._reason(), self._finish)
             raise ProviderDown(detail=f"finish_reason: {self._finish}")
         if self._finish is not None and self._finish.startswith(_UNREADABLE_CALL):
             self._refuse_unreadable(self._finish.removeprefix(_UNREADABLE_CALL).strip())
