@@ -36,7 +36,7 @@ from llm.concurrency.per_loop import PerLoop
 from llm.errors import BadRequest
 from llm.telemetry import log_context
 from llm.wire import bounded_json, sse
-from llm.wire.items import Event, new_id
+from llm.wire.items import new_id
 from llm.wire.sanitize import NUL, replace_nul
 
 #: Seconds that a stream waits for an error before it starts with status 200: a host or
@@ -299,17 +299,17 @@ class EventStream:
     def __init__(
         self,
         exchange: Exchange,
-        encode: Callable[[Sequence[Event]], bytes],
+        encode: Callable[[Sequence[Any]], bytes],
         status_wait: Callable[[], float] = lambda: STATUS_WAIT,
         headers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`encode` gets all events in order; `headers()` are added when the response
-        starts."""
+        """`encode` gets all events in order, as they were written; `headers()` are
+        added when the response starts."""
         self.exchange = exchange
         self._encode = encode
         self._headers = headers
         self._status_wait = status_wait
-        self._events: list[Event] = []  # buffered
+        self._events: list[Any] = []  # buffered
         self._buffered = b""  # buffered events that are encoded already
         self._loop = asyncio.get_running_loop()
         self.written_at = self._loop.time()
@@ -317,7 +317,7 @@ class EventStream:
         self.timer = _heartbeat_timer.of[self._loop]
         self.timer.streams.add(self)
 
-    def buffer(self, events: Sequence[Event]) -> None:
+    def buffer(self, events: Sequence[Any]) -> None:
         """Hold `events` back; the next write or the first comment sends them."""
         self._events += events
 
@@ -326,7 +326,7 @@ class EventStream:
             events, self._events = self._events, []
             self._buffered += self._encode(events)
 
-    def write(self, events: Sequence[Event]) -> Awaitable[None]:
+    def write(self, events: Sequence[Any]) -> Awaitable[None]:
         exchange = self.exchange
         if self._events:
             self._encode_buffered()
@@ -345,7 +345,7 @@ class EventStream:
         if body:
             await self._send(body)
 
-    async def end(self, events: Sequence[Event] = ()) -> None:
+    async def end(self, events: Sequence[Any] = ()) -> None:
         """Send the last events and end the response."""
         self.stop_heartbeats()
         self._encode_buffered()

@@ -18,6 +18,7 @@ import orjson
 from django.db import transaction
 
 from conversations import engine
+from conversations.engine import Entry
 from conversations.gateway import stored_rows, token_access
 from conversations.gateway.dialects import RESPONSES
 from conversations.gateway.errors import ShuttingDown
@@ -44,6 +45,7 @@ _STOP_TIMEOUT = 5.0  # seconds that a cancelled turn gets to end in order
 _PAGE_SIZE = 20  # items
 _JSON = ("content-type", "application/json")  # header of a saved answer
 _WITHOUT_ANSWER = ("failed", "cancelled")  # such a request is answered anew
+_DELTA = ".delta"  # the end of the types of deltas
 _MAX_DIGITS = 15  # of an event's sequence number
 
 
@@ -317,19 +319,19 @@ async def _send_stream(
     stream = EventStream(
         context.exchange, writer.feed_bytes, partial(_status_wait, turn)
     )
-    error: Mapping[str, Any] | None = None
     try:
-        async with aclosing(events_of(turn, starting_after)) as batches:
-            async for events in batches:
-                last, is_early = events[-1], not stream.exchange.started
-                context.exchange.has_failed = last["type"] == "response.failed"
-                if has_failed := is_early and context.exchange.has_failed:
-                    error = next(
-                        (e["error"] for e in events if e["type"] == "error"), None
-                    )
-                if has_failed and starting_after < 0 and not last["response"]["output"]:
-                    raise error_of_response(last["response"], error)
-                if stream.exchange.started or any(map(_has_output, events)):
+        async with aclosing(_entries_of(turn, starting_after)) as batches:
+            async for entries in batches:
+                # The writer can send a delta as the log has encoded it.
+                events = [
+                    entry if entry.type.endswith(_DELTA) else await _event(turn, entry)
+                    for entry in entries
+                ]
+                has_failed = entries[-1].type == "response.failed"
+                context.exchange.has_failed = has_failed
+                if has_failed and not stream.exchange.started and starting_after < 0:
+                    _check_failure([each for each in events if isinstance(each, dict)])
+                if stream.exchange.started or any(map(_has_output, entries)):
                     await stream.write(events)
                 else:
                     stream.buffer(events)
@@ -347,10 +349,34 @@ async def _send_stream(
         stream.stop_heartbeats()
 
 
-async def events_of(
+def _check_failure(events: Sequence[Event]) -> None:
+    """Raises the error with which the last of the events ends a response without
+    output."""
+    response: Mapping[str, Any] = events[-1]["response"]
+    if not response["output"]:
+        errors = (each["error"] for each in events if each["type"] == "error")
+        raise error_of_response(response, next(errors, None))
+
+
+async def events_of(turn: StoredResponse) -> AsyncGenerator[list[Event], None]:
+    """All events from the beginning, with the request's fields echoed. Raises
+    ResponseNotFound if the response is deleted meanwhile."""
+    async with aclosing(_entries_of(turn)) as batches:
+        async for entries in batches:
+            yield [await _event(turn, entry) for entry in entries]
+
+
+async def _event(turn: StoredResponse, entry: Entry) -> Event:
+    event = turn.add_echo(entry.event)
+    if turn.explains and entry.is_last:
+        return await _explained(turn, event)
+    return event
+
+
+async def _entries_of(
     turn: StoredResponse, starting_after: int = -1
-) -> AsyncGenerator[list[Event], None]:
-    """All events from the beginning, with the request's fields echoed.
+) -> AsyncGenerator[list[Entry], None]:
+    """All entries of the log from the beginning.
 
     Raises StreamExpired if `starting_after` is set but the numbering has changed, and
     ResponseNotFound if the response is deleted meanwhile.
@@ -366,12 +392,7 @@ async def events_of(
                         param="starting_after",
                     )
                 must_match_numbers = False
-                yield [
-                    await _explained(turn, turn.add_echo(entry.event))
-                    if turn.explains and entry.event["type"] in TERMINAL
-                    else turn.add_echo(entry.event)
-                    for entry in entries
-                ]
+                yield entries
     except engine.TurnDeleted as exc:
         raise ResponseNotFound("This response has been deleted.") from exc
 
@@ -381,9 +402,8 @@ async def _explained(turn: StoredResponse, event: Event) -> Event:
     return {**event, "response": {**event["response"], **own}}
 
 
-def _has_output(event: Event) -> bool:
-    kind = event["type"]
-    return kind.startswith("response.output") or kind in TERMINAL
+def _has_output(entry: Entry) -> bool:
+    return entry.type.startswith("response.output") or entry.is_last
 
 
 def error_of_response(

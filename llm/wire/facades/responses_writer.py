@@ -11,15 +11,27 @@ Source: https://www.openresponses.org/specification#streaming
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from llm.wire.facades.errors import client_error
-from llm.wire.facades.sse_frames import DONE, event_frame
+from llm.wire.facades.sse_frames import DONE, event_frame, frame_of_data
 from llm.wire.items import Event, Item
 from llm.wire.response_builder import TERMINAL
 
 _DELTA = "response.function_call_arguments.delta"
 _EXTENSION = "parley:"
+_BEGIN = b'{"type":"%b","sequence_number":%d,'  # of most events, as JSON
+
+
+class EncodedDelta(Protocol):
+    """A delta event whose JSON exists already."""
+
+    type: str
+    sequence: int  # its sequence_number
+    data: bytes  # the event as JSON
+
+    @property
+    def event(self) -> Event: ...
 
 
 class ResponsesWriter:
@@ -47,15 +59,23 @@ class ResponsesWriter:
         self._starting_after = starting_after
         self._number = 0
         self._shown_count = 0  # items sent
+        self._has_same_indexes = True  # all items have the client's index
         self._client_indexes: dict[int, int | None] = {}  # output_index to the client's
 
     def feed(self, events: Iterable[Event]) -> list[Event]:
         return [output for event in events for output in self._convert(event)]
 
-    def feed_bytes(self, events: Iterable[Event]) -> bytes:
+    def feed_bytes(self, events: Iterable[Event | EncodedDelta]) -> bytes:
         """The frames of `feed`'s events; the last is `[DONE]`, also for a client that
-        has all events."""
-        frames = [event_frame(event) for event in self.feed(events)]
+        has all events. A delta is not encoded again if only its number changes."""
+        frames: list[bytes] = []
+        for event in events:
+            if isinstance(event, dict):
+                frames += map(event_frame, self._convert(event))
+            elif (frame := self._frame_of_delta(event)) is not None:
+                frames.append(frame)
+            else:
+                frames += map(event_frame, self._convert(event.event))
         if self.ended and not self._is_closed:
             self._is_closed = True
             frames.append(DONE)
@@ -68,6 +88,21 @@ class ResponsesWriter:
         if error := response.get("error"):
             whole["error"] = client_error(error)
         return whole
+
+    def _frame_of_delta(self, delta: EncodedDelta) -> bytes | None:
+        """None if more than its number may change."""
+        kind, data = delta.type.encode(), delta.data
+        begin = _BEGIN % (kind, delta.sequence)
+        if not (
+            self._has_same_indexes
+            and self._starting_after < 0
+            and not self._buffer
+            and not delta.type.startswith(_EXTENSION)
+            and data.startswith(begin)
+        ):
+            return None
+        number, self._number = self._number, self._number + 1
+        return frame_of_data(kind, _BEGIN % (kind, number) + data[len(begin) :])
 
     def _convert(self, event: Event) -> list[Event]:
         kind = event["type"]
@@ -91,6 +126,7 @@ class ResponsesWriter:
 
     def _assign_index(self, index: int, item: Item) -> None:
         shown = self._is_shown(item)
+        self._has_same_indexes &= shown and index == self._shown_count
         self._client_indexes[index] = self._shown_count if shown else None
         self._shown_count += shown
 

@@ -32,4 +32,8 @@ def data_frame(value: Any) -> bytes:
 
 def event_frame(value: dict[str, Any]) -> bytes:
     """A frame named by the value's own `type`."""
-    return b"event: %b\ndata: %b\n\n" % (value["type"].encode(), dumps(value))
+    return frame_of_data(value["type"].encode(), dumps(value))
+
+
+def frame_of_data(kind: bytes, data: bytes) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind, data)

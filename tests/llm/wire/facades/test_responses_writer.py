@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from hypothesis import given
+from hypothesis import strategies as st
 
 from llm.errors import ProviderDown
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
@@ -61,6 +63,77 @@ def test_bytes_are_the_same_events(answer: Answer):
     assert body.endswith(DONE)
     assert [frame.json() for frame in frames[:-1]] == expected
     assert [frame.event for frame in frames[:-1]] == [e["type"] for e in expected]
+
+
+@dataclass
+class Encoded:
+    """A delta as the event log has it. Counts how often it is decoded."""
+
+    event_: dict[str, Any]
+    decoded: int = 0
+
+    @property
+    def type(self) -> str:
+        return str(self.event_["type"])
+
+    @property
+    def sequence(self) -> int:
+        return int(self.event_["sequence_number"])
+
+    @property
+    def data(self) -> bytes:
+        return orjson.dumps(self.event_)
+
+    @property
+    def event(self) -> dict[str, Any]:
+        self.decoded += 1
+        return self.event_
+
+
+def encoded(events: list[dict[str, Any]]) -> list[Any]:
+    return [
+        Encoded(event) if event["type"].endswith(".delta") else event
+        for event in events
+    ]
+
+
+OPTIONS = st.fixed_dictionaries(
+    {
+        "server_tools": st.sampled_from([[], [OURS]]),
+        "receipts": st.booleans(),
+        "buffer_tool_calls": st.booleans(),
+        "starting_after": st.integers(-1, 12),
+    }
+)
+RESET = {"type": "parley:step.reset", "sequence_number": 0, "output_index": 0}
+
+
+@given(answers(), OPTIONS, st.none() | st.integers(0, 20))
+def test_encoded_deltas_give_the_same_bytes(
+    answer: Answer, options: dict[str, Any], reset_at: int | None
+):
+    """Also where tools are hidden, and where an epoch began anew."""
+    batches = [list(batch) for batch in answer.batches]
+    if reset_at is not None:
+        batches.insert(reset_at, [RESET])
+    one, other = ResponsesWriter(**options), ResponsesWriter(**options)
+    for batch in batches:
+        assert one.feed_bytes(encoded(batch)) == other.feed_bytes(batch)
+    assert one.feed_bytes([]) == other.feed_bytes([])
+
+
+def test_deltas_are_not_decoded_until_an_item_is_left_out():
+    answer = Answer().say(TextDelta("t", "Let me see."), *call("a"), USAGE, STOP).end()
+    plain = encoded(answer.events)
+    ResponsesWriter(server_tools=[OURS]).feed_bytes(plain)
+    deltas = [each for each in plain if isinstance(each, Encoded)]
+    assert len(deltas) >= 2
+    assert not any(each.decoded for each in deltas)
+    hidden = encoded(rounds().events)
+    ResponsesWriter(server_tools=[OURS]).feed_bytes(hidden)
+    first, *others = [each for each in hidden if isinstance(each, Encoded)]
+    assert not first.decoded
+    assert all(each.decoded for each in others)
 
 
 @given(answers())
