@@ -148,8 +148,9 @@ class RequiredSteps(MiddlewareMixin):
         step = None
         if settings.SESSION_COOKIE_NAME in request.COOKIES:
             step = block_for_required_step(request)
-        is_page = wants_page(request.headers.get("Accept", ""))
-        if request.method != "POST" or not is_page:  # scripts follow the redirect
+        # Read here, as programs' requests also come this way. Scripts follow redirects.
+        is_page = "text/html" in request.headers.get("Accept", "")
+        if request.method != "POST" or not is_page:
             return step
         return give_back_before(request, step) if step else give_back(request)
 
