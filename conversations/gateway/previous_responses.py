@@ -12,6 +12,7 @@ from conversations.access.stored_turn_visibility import (
 )
 from conversations.input.client_outputs import CallAlreadyAnswered, ClientCalls
 from conversations.models import AccessToken, Conversation, Item, Turn
+from conversations.models.turn import skip_failed_requests
 from conversations.turns.history import repair_history
 from llm.errors import BadRequest
 from llm.wire.items import Item as ItemPayload
@@ -64,9 +65,10 @@ def find_conversation(token: AccessToken, named: Any) -> Conversation:
 
 
 def load_conversation(token: AccessToken, named: Any) -> list[ItemPayload]:
-    """All items that a response continues which names this conversation, oldest
-    first. Raises ConversationNotFound."""
-    last = find_conversation(token, named).last_turn_for(token.user_id)
+    """All items that a response with input continues which names this conversation,
+    oldest first. Raises ConversationNotFound."""
+    shown = find_conversation(token, named).last_turn_for(token.user_id)
+    last = skip_failed_requests(shown)
     return load_items_up_to(last) if last is not None else []
 
 

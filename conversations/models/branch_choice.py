@@ -129,7 +129,14 @@ _LAST = CompiledQuery[Turn](
     ),
     "a conversation",
     -1,
-    columns=("id", "created_at", "conversation_id", "parent_id", "deleted_at"),
+    columns=(
+        "id",
+        "created_at",
+        "conversation_id",
+        "parent_id",
+        "deleted_at",
+        "status",
+    ),
     beside=("chosen",),
 )
 

@@ -30,7 +30,7 @@ from conversations.models.item import Item
 from conversations.models.opened_turn import OpenedTurn, TurnFields
 from conversations.models.signed_in_session import SignedInSession
 from conversations.models.tool_call import ToolCall
-from conversations.models.turn import POOL, Turn
+from conversations.models.turn import POOL, Turn, skip_failed_requests
 from llm.db.durable_commit import sync_on_commit
 from llm.db.statements import (
     CompiledInsert,
@@ -291,6 +291,8 @@ class Conversation(models.Model):
         is_placed = parent is not None or fields.get("is_first", False)
         if not is_placed:
             parent = self._last_shown(last, chosen)
+            if items and "gateway" in (fields.get("options") or {}):
+                parent = skip_failed_requests(parent)
         has_outputs = any(item["type"] in OUTPUT_TYPES for item in items)
         if has_outputs and parent is not None:
             items, answered_turn = _new_items(items, parent)

@@ -466,6 +466,14 @@ class Turn(models.Model):
         return self.status not in self.UNFINISHED
 
     @property
+    def is_failed_request(self) -> bool:
+        """Whether it is a program's request that ended before any output."""
+        has_failed = self.status in (self.Status.FAILED, self.Status.CANCELLED)
+        if not has_failed or "gateway" not in self.options:
+            return False
+        return not self.items.filter(origin="output").exists()
+
+    @property
     def is_queued(self) -> bool:
         return self.status == self.Status.QUEUED
 
@@ -475,6 +483,14 @@ class Turn(models.Model):
         if self.started_at is None or self.finished_at is None:
             return None
         return (self.finished_at - self.started_at).total_seconds()
+
+
+def skip_failed_requests(turn: Turn | None) -> Turn | None:
+    """`turn`, or the nearest before it that is no failed request: SDKs send those again
+    by themselves, and their input counts once."""
+    while turn is not None and turn.is_failed_request:
+        turn = turn.parent
+    return turn
 
 
 def increment_rewritten(conversation_id: str) -> None:
