@@ -20,12 +20,13 @@ from conversations.pages.reading.artifacts import (
 #: What a model wrote may run its own scripts, with an opaque origin: no cookies, no
 #: storage, no access to our pages, and no requests. `allow-same-origin` must never be
 #: added. Our pages' `frame-src 'self'` keeps the frame from leaving for another host.
-#: Not every browser has `webrtc`, nor heeds X-DNS-Prefetch-Control: there a document
-#: can still send a few bytes, in a name that the browser looks up.
+#: WebRTC is not stopped: Chromium has no directive for it, and names an unknown one as
+#: an error of the page. Nor does every browser heed X-DNS-Prefetch-Control: a document
+#: can still send a few bytes to an address, or in a name that the browser looks up.
 POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline';"
     " style-src 'unsafe-inline'; img-src data: blob:; font-src data:;"
-    " media-src data: blob:; webrtc 'block'; base-uri 'none'; form-action 'none';"
+    " media-src data: blob:; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'self'"
 )
 
