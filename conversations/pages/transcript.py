@@ -154,9 +154,9 @@ class RenderedTurn:
         """Sentences about context sources that could not be read."""
         words = gettext("Answered without the context “%(source)s”: %(reason)s")
         return [
-            words % {"source": note.get("source", ""), "reason": note["text"]}
+            words % {"source": note.get("source", ""), "reason": note.get("text", "")}
             for note in self.turn.notes
-            if note["kind"] == NOTE_CONTEXT_FAILED
+            if note.get("kind") == NOTE_CONTEXT_FAILED
         ]
 
     @property

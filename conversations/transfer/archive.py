@@ -102,10 +102,8 @@ def read_entries(
 
 
 def _open(file: IO[bytes]) -> zipfile.ZipFile:
-    try:
+    with _explaining_damage():
         return zipfile.ZipFile(_BoundedReads(file))
-    except _DAMAGED as exc:
-        raise _damaged() from exc
 
 
 def _unpack(
@@ -133,11 +131,22 @@ def _unpack(
 
 
 def _pieces(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
+    with _explaining_damage(), archive.open(entry) as packed:
+        while piece := packed.read(PIECE):
+            yield piece
+
+
+@contextmanager
+def _explaining_damage() -> Iterator[None]:
+    """Raises DamagedEntry."""
     try:
-        with archive.open(entry) as packed:
-            while piece := packed.read(PIECE):
-                yield piece
+        yield
     except _DAMAGED as exc:
+        raise _damaged() from exc
+    except OSError as exc:
+        # An archive whose beginning is missing has offsets before its first byte.
+        if exc.errno != errno.EINVAL:
+            raise
         raise _damaged() from exc
 
 

@@ -8,10 +8,12 @@ from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import Any, TypeVar
 
+from django.conf import settings
 from django.core.files.base import ContentFile
 from django.db import transaction
 from django.utils import timezone
 
+from conversations.input.checks import inline_contents, inline_size
 from conversations.models import (
     Attachment,
     Conversation,
@@ -32,8 +34,10 @@ from conversations.transfer.parley_reader import (
 )
 from conversations.transfer.source import SourceConversation, SourceTurn, to_turns
 from conversations.turns.attachments import (
+    INFECTED,
     UploadRefused,
     check_quota,
+    check_scanned,
     discard,
     store,
 )
@@ -190,11 +194,13 @@ def write_document(
 ) -> None:
     """Like `write_source`, for a conversation of another Parley, or of another user.
     `note_progress` is called after each file. Raises UploadRefused where its files
-    exceed the user's quota, and FilesUnavailable."""
+    exceed the user's quota or the virus scanner is silent, and FilesUnavailable."""
     stored: list[Attachment] = []
     with ExitStack() as rollback:
         rollback.callback(discard, stored)
         _check_quota(names.owner, read)
+        if settings.CLAMD_ADDRESS:
+            _leave_out_infected(read, note_progress)
         # Before the transaction: PostgreSQL ends one that waits for a slow storage.
         for file in read.files:
             stored.append(row := _attachment(file))
@@ -248,8 +254,38 @@ def _missing_names(names: Names, read: ReadConversation) -> dict[str, Any] | Non
 
 
 def _check_quota(owner: Any, read: ReadConversation) -> None:
-    if read.files:
-        check_quota(owner.pk, sum(file.size for file in read.files))
+    size = sum(file.size for file in read.files)
+    size += sum(turn.fields["inline_bytes"] for turn in read.turns)
+    if size:
+        check_quota(owner.pk, size)
+
+
+def _leave_out_infected(
+    read: ReadConversation, note_progress: Callable[[], None]
+) -> None:
+    """Raises UploadRefused if the scanner does not answer."""
+
+    def is_clean(data: bytes) -> bool:
+        note_progress()
+        try:
+            check_scanned(data)
+        except UploadRefused as exc:
+            if exc.code != INFECTED:
+                raise
+            read.left_out["files that the virus scanner refuses"] += 1
+            return False
+        return True
+
+    read.files = [file for file in read.files if is_clean(file.read())]
+    for turn in read.turns:
+        if turn.fields["inline_bytes"]:
+            turn.items = [
+                (origin, payload)
+                for origin, payload in turn.items
+                if all(map(is_clean, inline_contents(payload)))
+            ]
+            sizes = (inline_size(payload) for _origin, payload in turn.items)
+            turn.fields["inline_bytes"] = sum(sizes)
 
 
 def _attachment(file: ReadFile) -> Attachment:

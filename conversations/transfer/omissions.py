@@ -26,6 +26,10 @@ _WORDS: dict[str, Any] = {
     "files that cannot be read": ngettext_lazy(
         "%d file that cannot be read", "%d files that cannot be read"
     ),
+    "files that the virus scanner refuses": ngettext_lazy(
+        "%d file that the virus scanner refuses",
+        "%d files that the virus scanner refuses",
+    ),
 }
 
 

@@ -1,7 +1,8 @@
 """Reading of Parley's own format into rows; see `conversations.transfer.parley_format`.
 
 The file may be written by anybody, so every member is checked, and nothing that is read
-can run: turns and calls are finished, and options are those that a client may set.
+can run: turns and calls are finished, and options are those that a client may set,
+without tools.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from django.conf import settings
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
-from conversations.input.checks import InputError
-from conversations.input.items import options_of
+from conversations.input.checks import InputError, inline_size
+from conversations.input.items import FILE_ID, is_file_url, options_of
 from conversations.models import Item, TitleSource, ToolCall, Turn
 from conversations.transfer.json_stream import LongText
 from conversations.transfer.parley_format import FORMAT
@@ -33,7 +34,7 @@ from conversations.transfer.source import (
     time,
     title,
 )
-from conversations.turns.file_kinds import clean_name, content_type_of
+from conversations.turns.file_kinds import TEXT, clean_name, content_type_of
 from llm.wire.items import CITED_TEXT
 from llm.wire.items import Item as ItemPayload
 from llm.wire.sanitize import sanitize_json
@@ -53,6 +54,9 @@ _TEXTS = (
     "error_code",
 )
 _ANNOTATION_TEXTS = ("type", "url", "title", "filename", CITED_TEXT)
+#: Options that no page shows: what a stranger has declared would get the messages that
+#: the reader writes on, and answers that were stored would be given out.
+_UNSEEN = ("tools", "tool_choice", "cache_seconds")
 MAX_TURNS = 20_000
 AUTHOR_LENGTH = 150  # characters of a username
 
@@ -162,7 +166,7 @@ def _turn(
         and (payload := _payload(each.get("payload"), left_out)) is not None
     ]
     error, usage = mapping(row.get("error")), mapping(row.get("usage"))
-    notes = [n for n in objects(row.get("notes")) if isinstance(n.get("kind"), str)]
+    notes = [n for n in objects(row.get("notes")) if _is_turn_note(n)]
     return ReadTurn(
         parent=_earlier(row.get("parent"), number),
         caused_by=_earlier(row.get("caused_by"), number),
@@ -176,6 +180,7 @@ def _turn(
             if error
             else None,
             "usage": usage if _are_counts(usage) else None,
+            "inline_bytes": inline_size(payload for _origin, payload in items),
             "notes": [{k: text(v, 2000) for k, v in n.items()} for n in notes[:100]],
             "created_at": time(row.get("created_at")),
             "started_at": time(row.get("started_at")),
@@ -199,10 +204,12 @@ def _are_counts(usage: Mapping[str, Any]) -> bool:
 
 def _options(value: Any, left_out: Counter[str]) -> dict[str, Any]:
     try:
-        return options_of(mapping(value))
+        options = options_of(mapping(value))
     except InputError:
         left_out["options that cannot be set"] += 1
         return {}
+    left_out["options that cannot be set"] += len(options.keys() & {*_UNSEEN})
+    return {name: each for name, each in options.items() if name not in _UNSEEN}
 
 
 def _payload(value: Any, left_out: Counter[str]) -> ItemPayload | None:
@@ -246,10 +253,28 @@ def _is_part(part: Any) -> bool:
     names = ("text", "refusal", "file_id", "filename", "image_url", "file_data")
     if any(n in part and not isinstance(part[n], str) for n in names):
         return False
+    if not _has_usable_file(part):
+        return False
     if part["type"] in ("input_text", "output_text", "summary_text", "reasoning_text"):
         notes = part.get("annotations", [])
         return "text" in part and isinstance(notes, list) and all(map(_is_note, notes))
     return part["type"] in ("refusal", "input_image", "input_file")
+
+
+def _has_usable_file(part: dict[str, Any]) -> bool:
+    """Pages make an address of the id. What is written into the part must be in the
+    form that is counted for the quota and scanned."""
+    id, picture, data = (part.get(n) for n in ("file_id", "image_url", "file_data"))
+    return (
+        (not id or FILE_ID.fullmatch(id) is not None)
+        and (not picture or is_file_url(picture, is_picture=True))
+        and (not data or is_file_url(data, is_picture=False))
+    )
+
+
+def _is_turn_note(note: dict[str, Any]) -> bool:
+    """Whether the page can show it."""
+    return all(isinstance(note.get(each), str) for each in ("kind", "text"))
 
 
 def _is_note(note: Any) -> bool:
@@ -294,7 +319,8 @@ def _files(
         id, encoded = name(row.get("id")), texts.get(written, written)
         data = _decode(encoded)
         kind = content_type_of(data) if data else None
-        if id is None or kind is None or data is None:
+        is_long = kind == TEXT and len(data or b"") > settings.MAX_INPUT_SIZE
+        if id is None or kind is None or data is None or is_long:
             left_out["files that cannot be read"] += 1
             continue
         label = clean_name(text(row.get("name"), 255), kind)

@@ -57,6 +57,7 @@ from llm.office.text import is_office_file
 from llm.wire.items import Item as ItemPayload
 from tools.execute import CallOutcome
 
+INFECTED = "infected_file"  # code of a file that the virus scanner refuses
 logger = logging.getLogger(__name__)
 
 #: Rows that name a stored file.
@@ -316,7 +317,7 @@ def check_scanned(data: bytes) -> None:
     match scan(data):
         case "infected":
             words = _("The virus scanner refuses this file.")
-            raise UploadRefused(words, "infected_file")
+            raise UploadRefused(words, INFECTED)
         case "not scanned":
             words = _("The virus scanner does not answer. Send the file again later.")
             raise UploadRefused(words, "scanner_unavailable", 503)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from django.utils.translation import gettext as _
 
@@ -112,7 +113,7 @@ def pieces(output: Any) -> list[Piece]:
 def file_piece(part: Mapping[str, Any]) -> Picture | FileLink:
     """The piece of an `input_image` or `input_file` part."""
     file_id = part.get("file_id")
-    url = f"{_ATTACHMENT_URL}{file_id}/" if file_id else ""
+    url = f"{_ATTACHMENT_URL}{quote(str(file_id), safe='')}/" if file_id else ""
     if part["type"] == "input_image":
         return Picture(url or _link(part.get("image_url")))
     return FileLink(

@@ -277,6 +277,13 @@ def test_an_archive_that_was_cut_off_is_called_damaged(ada: Any):
     assert "The archive is damaged" in row.error
 
 
+def test_an_archive_without_its_beginning_is_called_damaged(ada: Any):
+    whole = zipped(conversations=sample("chatgpt"), z=b"[]")
+    row = imported(ada, whole[30:], "export.zip")
+    assert row.state == "failed"
+    assert "The archive is damaged" in row.error
+
+
 def test_an_archive_with_a_name_that_is_no_text_is_called_damaged(ada: Any):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -347,6 +354,14 @@ def test_a_hostile_file_of_our_own_format_can_be_shown_and_runs_nothing(ada: Any
             ],
         },
         {"type": "message", "role": "user", "content": [], "parley:call_id": {}},
+        *(
+            {"type": "message", "role": "user", "content": [part]}
+            for part in (
+                {"type": "input_image", "file_id": "../../shares/"},
+                {"type": "input_file", "file_data": "QUJD"},
+                {"type": "input_image", "image_url": "data:text/html;base64,QUJD"},
+            )
+        ),
         *(citing(note) for note in ({"url": 7}, {"url": "https://a", "title": [7]})),
     ]
     turns = [
@@ -355,7 +370,7 @@ def test_a_hostile_file_of_our_own_format_can_be_shown_and_runs_nothing(ada: Any
             "status": "queued",
             "parent": number,
             "usage": {"input_tokens": "x"},
-            "notes": [{"kind": []}, {"kind": "context", "text": 5}],
+            "notes": [{"kind": []}, {"kind": "context.failed"}, {"text": "x"}],
             "error": {"code": [], "message": {}},
             "options": {"temperature": "hot", "gateway": {"chats": True}},
             "tool_calls": [{"call_id": "c", "name": 5, "state": "executing"}],
@@ -372,6 +387,33 @@ def test_a_hostile_file_of_our_own_format_can_be_shown_and_runs_nothing(ada: Any
     page = signed_in(ada).get(page_of(found))
     assert page.status_code == 200
     assert b"<script>x" not in page.content
+    assert b"attachments/../" not in page.content
+
+
+def test_a_note_of_an_earlier_import_that_has_no_words_does_not_hide_its_chat(
+    ada: Any,
+):
+    turns = [{"items": [{"origin": "output", "payload": citing({})}]}]
+    value = {"format": "parley.conversation.v1", "id": "h", "turns": turns}
+    imported(ada, json.dumps(value))
+    Turn.objects.update(notes=[{"kind": "context.failed"}])
+    assert signed_in(ada).get(page_of(Conversation.objects.get())).status_code == 200
+
+
+def test_a_file_brings_no_tools_that_its_reader_cannot_see(ada: Any):
+    evil = {"type": "mcp", "server_label": "x", "server_url": "https://evil.example"}
+    options = {
+        "temperature": 0.5,
+        "tools": [{**evil, "require_approval": "never"}],
+        "tool_choice": "required",
+        "cache_seconds": 60,
+    }
+    turn = {"options": options, "items": []}
+    value = {"format": "parley.conversation.v1", "id": "h", "turns": [turn]}
+    row = imported(ada, json.dumps({**value, "options": options}))
+    assert Conversation.objects.get().options == {"temperature": 0.5}
+    assert Turn.objects.get().options == {"temperature": 0.5}
+    assert "6 options that cannot be set" in row.reasons[0]["reason"]
 
 
 # Running

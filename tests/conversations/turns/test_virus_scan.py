@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import socket
 import struct
 import threading
@@ -10,11 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from conversations.models import Attachment, Conversation, Turn
+from conversations.models import Attachment, Conversation, Item, Turn
 from tests.conversations.scene import a_model, a_user, signed_in
+from tests.conversations.transfer.import_scene import imported
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -127,3 +130,63 @@ def test_files_inside_items_are_scanned_decoded(web: Client, clamd: Clamd):
     assert refused.json()["error"]["code"] == "infected_file"
     assert clamd.scanned == [VIRUS]
     assert not Turn.objects.exists()
+
+
+def document(*data: bytes) -> str:
+    """An export with each of these as a file, and as one inside a message."""
+    encoded = [base64.b64encode(each).decode() for each in data]
+    parts = [
+        {"type": "input_file", "file_data": f"data:text/plain;base64,{each}"}
+        for each in encoded
+    ]
+    items = [
+        {
+            "origin": "input",
+            "payload": {"type": "message", "role": "user", "content": [part]},
+        }
+        for part in parts
+    ]
+    files = [
+        {"id": f"file_{number}", "name": "a.txt", "data": each}
+        for number, each in enumerate(encoded)
+    ]
+    value = {"format": "parley.conversation.v1", "id": "h", "attachments": files}
+    return json.dumps({**value, "turns": [{"items": items}]})
+
+
+def test_files_of_an_import_are_scanned_too(web: Client, clamd: Clamd):
+    owner = get_user_model().objects.get()
+    row = imported(owner, document(b"fine", VIRUS))
+    assert row.imported == 1, row.reasons
+    assert "2 files that the virus scanner refuses" in row.reasons[0]["reason"]
+    assert Attachment.objects.count() == 1
+    assert Item.objects.count() == 1
+    assert len(clamd.scanned) == 4
+
+
+def test_nothing_is_imported_where_the_scanner_is_silent(web: Client, clamd: Clamd):
+    clamd.reply = b"stream: INSTREAM size limit exceeded. ERROR\0"
+    row = imported(get_user_model().objects.get(), document(b"fine"))
+    assert (row.imported, row.skipped) == (0, 1)
+    assert "does not answer" in row.reasons[0]["reason"]
+    assert not Conversation.objects.exists()
+
+
+def test_files_inside_messages_of_an_import_count_for_the_quota(
+    web: Client, settings: Any
+):
+    settings.CLAMD_ADDRESS, settings.UPLOAD_QUOTA = "", 1500
+    owner = get_user_model().objects.get()
+    assert imported(owner, document(b"x" * 300)).imported == 1
+    assert Turn.objects.get().inline_bytes > 400
+    row = imported(owner, document(b"y" * 600).replace('"id": "h"', '"id": "i"'))
+    assert "quota" in row.reasons[0]["reason"]
+
+
+def test_a_text_that_uploads_refuse_for_its_size_is_not_imported(
+    web: Client, settings: Any
+):
+    settings.CLAMD_ADDRESS, settings.MAX_INPUT_SIZE = "", 1000
+    row = imported(get_user_model().objects.get(), document(b"x" * 1001))
+    assert "1 file that cannot be read" in row.reasons[0]["reason"]
+    assert not Attachment.objects.exists()
