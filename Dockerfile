@@ -29,4 +29,10 @@ STOPSIGNAL SIGTERM
 # The first start makes the tables. A worker asks with `worker` as argument.
 HEALTHCHECK --interval=10s --timeout=10s --start-period=600s \
     CMD ["python", "deploy/healthy.py"]
+# The version is that of pyproject.toml; `--build-arg REVISION=$(git rev-parse HEAD)`.
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Parley" \
+    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.revision="$REVISION" \
+    org.opencontainers.image.licenses="MIT"
 CMD ["python", "manage.py", "serve"]

@@ -1,8 +1,10 @@
 """The software bill of materials of a release: CycloneDX 1.6, as JSON.
 
 `make sbom` writes `dist/parley.cdx.json`: the Python packages of
-`requirements-image.txt` with their hashes, and the scripts and fonts of
-`static/vendor`.
+`requirements-image.txt` with their hashes, the scripts and fonts of `static/vendor`,
+and the images that `Dockerfile` begins from, with their digests if
+`deploy/pin_images.py` has found them. What is in these is for a scanner of images to
+say.
 
 Source: https://cyclonedx.org/docs/1.6/json/
 """
@@ -22,6 +24,10 @@ BASE = Path(__file__).parents[1]
 #: A line such as `django==5.2.8 ; marker \`, with the hashes below it.
 _PACKAGE = re.compile(r"^([\w.-]+)==([^\s;\\]+)((?:.*\\\n)*.*)$", re.MULTILINE)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+#: Name, tag and digest of the image; the name may have a port.
+_FROM = re.compile(
+    r"^FROM ([^\s@]+):([^\s:@/]+)(?:@(sha256:[0-9a-f]{64}))?(?= |$)", re.MULTILINE
+)
 _VENDORED = re.compile(r"^\| `([^`]+)` \(npm\) \| (\S+) \| (\S+) \|", re.MULTILINE)
 
 
@@ -35,7 +41,7 @@ def build_bom() -> dict[str, Any]:
         "licenses": [{"license": {"id": project["license"]}}],
         "purl": f"pkg:pypi/{project['name']}@{project['version']}",
     }
-    components = [*python_packages(), *vendored_packages()]
+    components = [*base_images(BASE), *python_packages(), *vendored_packages()]
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -47,6 +53,23 @@ def build_bom() -> dict[str, Any]:
         },
         "components": components,
     }
+
+
+def base_images(folder: Path) -> list[dict[str, Any]]:
+    """Each once, though several stages begin from it."""
+    pinned = folder / "Dockerfile.pinned"
+    text = (pinned if pinned.exists() else folder / "Dockerfile").read_text()
+    return [
+        _component(
+            f"pkg:docker/{name}@{quote(digest)}?tag={tag}"
+            if digest
+            else f"pkg:docker/{name}@{tag}",
+            name,
+            digest or tag,
+            type="container",
+        )
+        for name, tag, digest in dict.fromkeys(_FROM.findall(text))
+    ]
 
 
 def python_packages() -> list[dict[str, Any]]:

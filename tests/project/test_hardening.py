@@ -153,6 +153,30 @@ def test_the_bill_of_materials_lists_each_pinned_package(tmp_path: Path):
     ]
     assert sorted(hashes) == sorted(re.findall("sha256:([0-9a-f]{64})", text))
     assert {"mermaid", "katex", "streaming-markdown"} <= listed
+    images = [each for each in bom["components"] if each["type"] == "container"]
+    assert [each["name"] for each in images] == ["python"]
+
+
+def test_the_bill_of_materials_names_pinned_images_by_digest(tmp_path: Path):
+    digest = f"sha256:{'a' * 64}"
+    for pin in ("", f"@{digest}"):
+        name = "Dockerfile.pinned" if pin else "Dockerfile"
+        base = f"FROM a.test:5000/python:3.12-slim{pin}"
+        (tmp_path / name).write_text(f"{base} AS builder\n{base}\n")
+        code = (
+            "import json, pathlib, sys, sbom;"
+            " print(json.dumps(sbom.base_images(pathlib.Path(sys.argv[1]))))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)],
+            cwd=DEPLOY,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        [image] = json.loads(done.stdout)
+        assert image["name"] == "a.test:5000/python"
+        assert image["version"] == (digest if pin else "3.12-slim")
 
 
 # Services

@@ -94,6 +94,16 @@ def test_a_broken_promise_is_found(old: str, new: str, fault: str):
     assert fault in find_faults(IMAGE.replace(old, new))
 
 
+def test_the_image_says_what_it_is():
+    """So that who has an image alone finds its bill of materials."""
+    project = tomllib.loads((BASE / "pyproject.toml").read_text())["project"]
+    prefix = r"org\.opencontainers\.image\."
+    labels = dict(re.findall(rf'{prefix}(\w+)="([^"]*)"', IMAGE))
+    assert labels["version"] == project["version"]
+    assert labels["licenses"] == project["license"]
+    assert labels["revision"] == "$REVISION"
+
+
 def test_every_folder_of_code_is_compiled():
     [line] = re.findall(r"compileall -q ([\w ]+)", IMAGE)
     packages = tomllib.loads((BASE / "pyproject.toml").read_text())["tool"]["hatch"]
