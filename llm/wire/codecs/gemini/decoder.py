@@ -268,7 +268,9 @@ class GeminiDecoder:
         if not part.get("thought") and (media := media_of(part)):
             kind, size = media
             self._unshown[kind] = self._unshown.get(kind, 0) + size
-            return ()  # it would be sent back with every later message
+            # It would be sent back with every later message; its signature is.
+            signature = part.get("thoughtSignature")
+            part = {"text": "", "thoughtSignature": signature} if signature else {}
         return self._attach(part) if part else ()
 
     # Items

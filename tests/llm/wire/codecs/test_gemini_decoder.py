@@ -232,6 +232,13 @@ class TestNumbers:
         assert output_texts(read(chunk(tool, text("a"))))[-1] == ("message", "a")
 
 
+class TestSignedMedia:
+    def test_the_signature_of_sound_is_stored_without_the_sound(self):
+        sound = {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}, **SIGNED}
+        builder = read(chunk(text("Hi"), sound))
+        assert proof(builder) == [text("Hi"), text("", **SIGNED)]
+
+
 class TestProofs:
     """Put one after another they are the parts that go back."""
 
