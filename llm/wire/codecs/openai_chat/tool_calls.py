@@ -125,7 +125,8 @@ class _Piece:
     __slots__ = ("arguments", "custom", "id", "index", "name", "raw")
 
     def __init__(self, entry: dict[str, Any]) -> None:
-        custom, function = entry.get("custom") or {}, entry.get("function") or {}
+        custom, function = entry.get("custom") or {}, entry.get("function")
+        function = function or entry  # some servers leave the inner object out
         self.custom = bool(custom.get("name") or custom.get("input")) or (
             entry.get("type") == "custom"
         )

@@ -609,6 +609,12 @@ class TestToolCalls:
         found = read(chunk({"tool_calls": [entry, entry]})).output
         assert [item["arguments"] for item in found] == ['{"a":1}'] * 2
 
+    def test_a_call_may_lack_the_inner_object(self):
+        entry = {"id": "c", "name": "f", "arguments": '{"a":1}'}
+        streamed = read(chunk({"tool_calls": [{"index": 0, **entry}]}))
+        for builder in (streamed, answered({"tool_calls": [entry]}, "tool_calls")):
+            assert output_texts(builder) == [("function_call", 'f({"a":1})')]
+
     @pytest.mark.parametrize(
         "pieces",
         [
