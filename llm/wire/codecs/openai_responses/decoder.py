@@ -28,6 +28,7 @@ from llm.wire.codecs.openai_responses.item_content import (
     citation_of,
     close_open_call,
     correct_arguments,
+    is_cut_call,
     message_rest,
     reasoning_rest,
     receipt_of,
@@ -126,7 +127,8 @@ class ResponsesDecoder:
                 fields
                 for fields in (output if isinstance(output, list) else ())
                 if _is_item(fields)
-            ]
+            ],
+            is_cut=response.get("status") == "incomplete",
         )
         usage = response.get("usage")
         if usage and isinstance(usage, dict):
@@ -312,7 +314,9 @@ class ResponsesDecoder:
         item.is_announced, self._current = True, None
         return [ToolCallDelta(item.key, fields.get("call_id") or "", name)]
 
-    def _complete(self, item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
+    def _complete(
+        self, item: OutputItem, fields: dict[str, Any], *, is_cut: bool = False
+    ) -> list[Delta]:
         """Emit the missing content of a finished item, its proof and its end."""
         self._items.begin(item, fields)
         item.raw = fields
@@ -330,7 +334,7 @@ class ResponsesDecoder:
                 receipt = receipt_of(fields, done=True)
                 opened = ItemDelta(item.key, receipt_of(fields, done=False))
                 return [opened, proof, ItemDelta(item.key, receipt, done=True)]
-        complete = fields.get("status") != "incomplete"
+        complete = fields.get("status") != "incomplete" and not is_cut
         corrected = correct_arguments(item, fields)
         return [*deltas, proof, CloseDelta(item.key, complete, corrected)]
 
@@ -350,7 +354,9 @@ class ResponsesDecoder:
         self._start = start
         return [start]
 
-    def _emit_unsent(self, output: list[dict[str, Any]]) -> list[Delta]:
+    def _emit_unsent(
+        self, output: list[dict[str, Any]], *, is_cut: bool
+    ) -> list[Delta]:
         """Emit items of the finished response that were not streamed completely."""
         streamed, deltas = list(self._items.all), list[Delta]()
         all_done = len(streamed) >= len(output) and all(i.done for i in streamed)
@@ -362,7 +368,8 @@ class ResponsesDecoder:
             item = item or self._items.add({"output_index": -1})
             repeated.add(item.key)
             if not item.done:
-                deltas += self._complete(item, fields)
+                is_call_cut = is_cut and is_cut_call(fields)
+                deltas += self._complete(item, fields, is_cut=is_call_cut)
         for item in self._items.all:
             if item.type == "function_call" and not item.done:
                 deltas += close_open_call(item, complete=not output)

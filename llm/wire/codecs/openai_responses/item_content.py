@@ -125,6 +125,18 @@ def close_open_call(item: OutputItem, *, complete: bool) -> list[Delta]:
     return deltas
 
 
+def is_cut_call(fields: Mapping[str, Any]) -> bool:
+    """Whether a call of a response that was cut off was cut too: it has no status,
+    and its arguments are no JSON."""
+    if fields["type"] != "function_call" or fields.get("status"):
+        return False
+    try:
+        orjson.loads(arguments_of(fields))
+    except orjson.JSONDecodeError:
+        return True
+    return False
+
+
 def correct_arguments(item: OutputItem, fields: Mapping[str, Any]) -> str | None:
     """The arguments of a call if its deltas were different, else None."""
     whole = arguments_of(fields)

@@ -587,6 +587,18 @@ def test_arguments_may_come_only_when_done():
     ]
 
 
+@pytest.mark.parametrize(
+    ("pieces", "status"), [('{"a":', "incomplete"), ('{"a":1}', "completed")]
+)
+def test_a_call_without_a_status_in_a_cut_response(pieces: str, status: str):
+    bare = {k: v for k, v in CALL.items() if k != "status"} | {"arguments": pieces}
+    reason = {"reason": "max_output_tokens"}
+    cut = end("incomplete", output=[bare], incomplete_details=reason)
+    deltas = decoded_deltas(START, added(0, CALL), arguments(pieces), cut)
+    [item] = built(deltas).output
+    assert (item["arguments"], item["status"]) == (pieces, status)
+
+
 def test_a_call_cut_short_is_never_run():
     half = {**CALL, "status": "incomplete", "arguments": '{"ci'}
     details = {"reason": "max_output_tokens"}
