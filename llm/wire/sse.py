@@ -173,12 +173,15 @@ class SSEDecoder:
             if not whole or (bare and not _is_json(whole)):
                 return None
             return ServerSentEvent(whole, event or "message", self._last_id)
-        if self._bare or (line.startswith((b"{", b"[")) and not self._data):
-            self._append_data(line)
-            self._bare = True
-        else:
+        if not self._bare and not line.startswith((b"{", b"[")):
             self._field(line)
-        return None
+            return None
+        event = None
+        if self._data and not self._bare:
+            event = self._line(b"")  # the blank line after it is missing
+        self._append_data(line)
+        self._bare = True
+        return event
 
     def _append_data(self, line: bytes) -> None:
         if len(self._data) >= _MAX_LINES:

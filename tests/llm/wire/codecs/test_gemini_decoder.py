@@ -663,6 +663,20 @@ class TestErrors:
         assert caught.value.upstream_status == 503
         assert caught.value.upstream_type == "UNAVAILABLE"
 
+    @pytest.mark.parametrize("cut", [1, 7, 1000])
+    def test_an_error_may_follow_without_a_blank_line(self, cut: int):
+        error = orjson.dumps({"error": self.OVERLOADED}, option=orjson.OPT_INDENT_2)
+        body = frames(chunk(text("a"))).removesuffix(b"\r\n") + error + b"\n"
+        frame_reader, decoder, deltas = SSEDecoder(), CODEC.decoder(), []
+        with pytest.raises(ProviderDown) as caught:
+            for at in range(0, len(body), cut):
+                for event in frame_reader.feed(body[at : at + cut]):
+                    deltas += decoder.feed(event)
+            for event in frame_reader.close():
+                deltas += decoder.feed(event)
+        assert caught.value.upstream_type == "UNAVAILABLE"
+        assert TextDelta(0, "a") in deltas
+
     def test_content_before_an_error_counts(self):
         usage = {"promptTokenCount": 3, "totalTokenCount": 3}
         body = frames(
