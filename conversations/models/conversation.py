@@ -288,6 +288,8 @@ class Conversation(models.Model):
         viewer = self.owner_id if author is None else author.pk
         last, chosen = find_last_and_chosen(self.pk, viewer)
         parent = fields.get("parent")
+        if branch := fields.get("branch"):
+            parent = self._end_of(branch, last)
         is_placed = parent is not None or fields.get("is_first", False)
         if not is_placed:
             parent = self._last_shown(last, chosen)
@@ -400,6 +402,15 @@ class Conversation(models.Model):
             return last
         shown = Tree.of(self.pk).shown_leaf(chosen)
         return self.turns.get(pk=shown) if shown else None
+
+    def _end_of(self, turn_id: str, last: Turn | None) -> Turn | None:
+        """The newest turn of the branch that goes through this turn. Called with the
+        lock, so that of two people who write at once each sees the other's turn."""
+        tree = Tree.of(self.pk)
+        if turn_id not in tree.turns:
+            return None
+        leaf = tree.leaf_of(turn_id)
+        return last if last and last.pk == leaf else self.turns.get(pk=leaf)
 
     def _show_branch_of(
         self, turn: Turn, last: Turn | None, chosen: str | None, viewer: int

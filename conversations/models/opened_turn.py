@@ -19,8 +19,11 @@ class TurnFields(TypedDict, total=False):
     language_model: LanguageModel | None  # None: the conversation's
     options: dict[str, Any] | None  # beside those of the conversation
     parent: Turn | None  # the turn that it follows
-    #: It follows no turn. Without this and a `parent` it follows the last turn of the
-    #: branch that its author looks at.
+    #: The id of a turn: it follows the last turn of the branch with it, of those that
+    #: are there when it is written. Without such a branch this is as if not given.
+    branch: str
+    #: It follows no turn. Without this, a `parent` and a `branch` it follows the last
+    #: turn of the branch that its author looks at.
     is_first: bool
     comparison: str
     access_token: AccessToken | None

@@ -37,7 +37,6 @@ from conversations.models import (
 )
 from conversations.models.access_token import AccessToken, Scope
 from conversations.models.turn import CALLER
-from conversations.requests.branches import end_of_branch
 from conversations.requests.errors import (
     IdempotencyKeyConflict,
     InvalidInput,
@@ -234,15 +233,13 @@ class TurnRequestSerializer(StrictSerializer):
         if turn_id is None:
             return {"is_first": True}
         conversation: Conversation = self.context["conversation"]
-        if named == ["branch"]:
-            found = end_of_branch(conversation, turn_id)
-        else:
-            rows = conversation.turns.filter(deleted_at=None)
-            found = rows.filter(pk=turn_id).first()
-        if found is None:
+        rows = conversation.turns.filter(deleted_at=None, pk=turn_id)
+        is_branch = named == ["branch"]
+        found = rows.exists() if is_branch else rows.first()
+        if not found:
             problem = "there is no such turn in this conversation."
             raise InvalidInput(InputError(named[0], problem, code="unknown_turn"))
-        return {"parent": found}
+        return {"branch": turn_id} if is_branch else {"parent": found}
 
     def _check_quota(self, conversation: Conversation, items: list[Any]) -> None:
         try:

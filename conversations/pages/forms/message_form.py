@@ -30,7 +30,6 @@ from conversations.models.preset import Preset
 from conversations.pages.forms.chat_options_form import EFFORTS, with_effort
 from conversations.pages.forms.file_field import FilesField
 from conversations.pages.forms.turn_form import KEY_FINGERPRINT, TurnForm, allowed_by
-from conversations.requests.branches import end_of_branch
 from conversations.turns.attachments import (
     discard,
     insert_stored,
@@ -215,7 +214,7 @@ class MessageForm(TurnForm):
         branch = self.cleaned_data["branch"]
         if self.conversation is None or not branch:
             return {}
-        return {"parent": end_of_branch(self.conversation, branch)}
+        return {"branch": branch}
 
     @property
     def compared_models(self) -> list[LanguageModel]:

@@ -27,6 +27,7 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.turn import CALLER
+from conversations.requests.turn_request import TurnRequestSerializer
 from conversations.turns import waiting_messages
 from conversations.turns.attachments import UploadRefused, check_inline_quota
 from llm.models import LanguageModel
@@ -629,6 +630,25 @@ def test_a_message_joins_only_a_running_turn_of_its_own_author(
     )
     own = waiting_messages.open_message(conversation, [user_message("And")], "steer")
     assert (theirs.turn.steering, own.turn.steering) == ("", "asked")
+
+
+def test_two_who_write_at_once_stay_in_one_branch(
+    ada: Any, conversation: Conversation, bob: Any, model: LanguageModel
+):
+    """Both requests are checked before either is written."""
+    join(conversation, bob)
+    last = a_finished_turn(conversation)
+    requests = []
+    for user in (ada, bob):
+        row = Conversation.objects.find_writable(user, conversation.pk)
+        request = TurnRequestSerializer(
+            data={"input": "Hi", "branch": last.pk, "model": model.public_name},
+            context={"user": user, "conversation": row},
+        )
+        request.is_valid(raise_exception=True)
+        requests.append(request)
+    first, second = (request.save().turn for request in requests)
+    assert (first.parent_id, second.parent_id) == (last.pk, first.pk)
 
 
 def test_nobody_changes_a_waiting_message_of_another(
