@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.views import redirect_to_login
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import etag
+from django.views.defaults import page_not_found
 from rest_framework import status
-from rest_framework.exceptions import APIException
+from rest_framework.exceptions import APIException, NotAuthenticated
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -93,7 +95,21 @@ class AttachmentsView(ApiView):
         return Response({"data": data}, status=status.HTTP_201_CREATED)
 
 
-class AttachmentView(ApiView):
+class LinkedFileView(ApiView):
+    """A file to which pages link. A person whom such a link leads to an error gets a
+    page that leads on; programs get the error as JSON, as everywhere in the API."""
+
+    def handle_exception(self, exc: Exception) -> Any:
+        request: Any = self.request
+        if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
+            if isinstance(exc, NotAuthenticated):
+                return redirect_to_login(request.get_full_path())
+            if isinstance(exc, Http404):
+                return page_not_found(request, exc)
+        return super().handle_exception(exc)
+
+
+class AttachmentView(LinkedFileView):
     limits_conversations = True
     serializer_class = None
 

@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api import schema
-from conversations.api.files import FileRefused, NoFiles
+from conversations.api.files import FileRefused, LinkedFileView, NoFiles
 from conversations.api.keyset_pages import list_queryset
 from conversations.api.pagination import PageSerializer
 from conversations.api.views import ApiView, JSONParser
@@ -181,7 +181,7 @@ def _param(request: Request) -> str:
     return "file" if is_form else "text"
 
 
-class FolderFileView(ApiView):
+class FolderFileView(LinkedFileView):
     serializer_class = None
 
     @schema.describe(

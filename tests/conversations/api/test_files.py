@@ -257,3 +257,22 @@ def test_a_file_without_bytes_is_not_found(web: Client, conversation: Conversati
     row = Attachment.objects.get()
     row.file.storage.delete(row.file.name)
     assert web.get(one["url"]).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/attachments/file_none/", "/api/folders/1/files/1/"]
+)
+def test_a_link_to_a_file_leads_a_person_to_pages(ada: Any, path: str):
+    browser = {"Accept": "text/html,*/*;q=0.8"}
+    sign_in = Client().get(path, headers=browser)
+    assert sign_in.headers["Location"] == f"/login/?next={path}"
+    missing = signed_in(ada).get(path, headers=browser)
+    assert missing.status_code == 404
+    assert "To the chats" in missing.content.decode()
+    for answer in (
+        Client().get(path),
+        Client().delete(path, headers=browser),
+        Client().get(path, headers={**browser, "Authorization": "Bearer none"}),
+    ):
+        assert error(answer)["status"] == 401
+    assert error(signed_in(ada).get(path))["status"] == 404
