@@ -34,10 +34,12 @@ from conversations.gateway.loop_resources import Resources, resources
 from conversations.gateway.request_context import RequestContext
 from conversations.gateway.request_reading import read_request
 from conversations.gateway.stored_rows import ResponseNotFound, StoredResponse
+from conversations.http.continued_events import ContinuedEntries
 from conversations.models import OpenedTurn, Turn
 from conversations.models.gateway.answered_request import AnsweredRequest
-from llm.errors import BadRequest, LLMError
+from llm.errors import BadRequest, CutOff, LLMError
 from llm.wire.facades.errors import openai_error_of, restore_error, retry_after
+from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.items import Event
 from llm.wire.response_builder import TERMINAL
 
@@ -320,7 +322,7 @@ async def _send_stream(
         context.exchange, writer.feed_bytes, partial(_status_wait, turn)
     )
     try:
-        async with aclosing(_entries_of(turn, starting_after)) as batches:
+        async with aclosing(_stream_of(turn, writer, starting_after)) as batches:
             async for entries in batches:
                 # The writer can send a delta as the log has encoded it.
                 events = [
@@ -339,7 +341,7 @@ async def _send_stream(
             # Another process continues the turn; `starting_after` streams the rest.
             raise ShuttingDown
         await stream.end()
-    except (ShuttingDown, ResponseNotFound) as exc:
+    except (CutOff, ShuttingDown, ResponseNotFound) as exc:
         if not stream.exchange.started:
             raise
         context.exchange.has_failed = True
@@ -356,6 +358,29 @@ def _check_failure(events: Sequence[Event]) -> None:
     if not response["output"]:
         errors = (each["error"] for each in events if each["type"] == "error")
         raise error_of_response(response, next(errors, None))
+
+
+async def _stream_of(
+    turn: StoredResponse, writer: ResponsesWriter, starting_after: int = -1
+) -> AsyncGenerator[list[Entry], None]:
+    """As `_entries_of`, for a client that cannot take back what it was sent: without
+    resets. Raises CutOff if another process continues the turn in other words."""
+    continued = ContinuedEntries(writer.is_shown)
+    async with aclosing(_entries_of(turn, starting_after)) as batches:
+        async for entries in batches:
+            # A client that wants all receipts knows resets.
+            fresh = entries if turn.receipts else continued.feed(entries)
+            if fresh:
+                yield fresh
+
+
+async def sent_events_of(
+    turn: StoredResponse, writer: ResponsesWriter
+) -> AsyncGenerator[list[Event], None]:
+    """The events for a client that follows the turn. Raises CutOff as well."""
+    async with aclosing(_stream_of(turn, writer)) as batches:
+        async for entries in batches:
+            yield [await _event(turn, entry) for entry in entries]
 
 
 async def events_of(turn: StoredResponse) -> AsyncGenerator[list[Event], None]:

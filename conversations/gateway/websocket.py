@@ -253,7 +253,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         writer = turn.writer()
         await self._send_degraded(gateway_request)
         try:
-            async with aclosing(stored.events_of(turn)) as batches:
+            async with aclosing(stored.sent_events_of(turn, writer)) as batches:
                 async for events in batches:
                     await self._send_events(writer.feed(events))
         except (asyncio.CancelledError, OSError):  # or the client has gone

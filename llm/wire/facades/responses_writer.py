@@ -83,7 +83,7 @@ class ResponsesWriter:
 
     def whole(self, response: Mapping[str, Any]) -> dict[str, Any]:
         """`response` filtered in the same manner, for an unstreamed answer."""
-        shown = [item for item in response["output"] if self._is_shown(item)]
+        shown = [item for item in response["output"] if self.is_shown(item)]
         whole = {**response, "output": shown}
         if error := response.get("error"):
             whole["error"] = client_error(error)
@@ -125,12 +125,12 @@ class ResponsesWriter:
         return self._renumber(event)
 
     def _assign_index(self, index: int, item: Item) -> None:
-        shown = self._is_shown(item)
+        shown = self.is_shown(item)
         self._has_same_indexes &= shown and index == self._shown_count
         self._client_indexes[index] = self._shown_count if shown else None
         self._shown_count += shown
 
-    def _is_shown(self, item: Item) -> bool:
+    def is_shown(self, item: Item) -> bool:
         if self._receipts:
             return True
         kind = item["type"]
