@@ -94,8 +94,9 @@ class ResponsesDecoder:
             items = self._items
             item = items.by_id.get(data.get("item_id", "")) or items.get_or_add(data)
             text = data.get("delta") or ""
+            if self._current is not item:
+                self._go_on(item)
             item.received["text", data.get("content_index") or 0].append(text)
-            self._current = item
             return [TextDelta(item.key, text, item.phase)]
         if type in ("error", "response.error") or (
             not type and (event.event == "error" or "error" in data)
@@ -165,7 +166,6 @@ class ResponsesDecoder:
 
     def _refusal(self, data: dict[str, Any]) -> list[Delta]:
         item = self._record_delta(data, "refusal", data.get("content_index") or 0)
-        self._current = item
         return [RefusalDelta(item.key, data.get("delta") or "")]
 
     def _on_annotation(self, data: dict[str, Any]) -> list[Delta]:
@@ -179,13 +179,11 @@ class ResponsesDecoder:
     def _summary(self, data: dict[str, Any]) -> list[Delta]:
         part = data.get("summary_index") or 0
         item = self._record_delta(data, "summary", part)
-        self._current = item
         return [ReasoningDelta(item.key, data.get("delta") or "", "summary", part)]
 
     def _reasoning(self, data: dict[str, Any]) -> list[Delta]:
         part = data.get("content_index") or 0
         item = self._record_delta(data, "reasoning", part)
-        self._current = item
         return [ReasoningDelta(item.key, data.get("delta") or "", "text", part)]
 
     def _arguments(self, data: dict[str, Any]) -> list[Delta]:
@@ -304,8 +302,16 @@ class ResponsesDecoder:
 
     def _record_delta(self, data: dict[str, Any], kind: str, part: int) -> OutputItem:
         item = self._items.get_or_add(data)
+        self._go_on(item)
         item.received[kind, part].append(data.get("delta") or "")
         return item
+
+    def _go_on(self, item: OutputItem) -> None:
+        """Make `item` the current one. If another came between two of its deltas, it
+        becomes several items, of which none is the host's whole one."""
+        if self._current is not item:
+            item.is_split = item.is_split or bool(item.received)
+            self._current = item
 
     def _announce_call(self, item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
         name = fields.get("name")
@@ -336,6 +342,8 @@ class ResponsesDecoder:
                 return [opened, proof, ItemDelta(item.key, receipt, done=True)]
         complete = fields.get("status") != "incomplete" and not is_cut
         corrected = correct_arguments(item, fields)
+        if item.is_split and not fields.get("encrypted_content"):
+            return [*deltas, CloseDelta(item.key, complete)]  # sent back piece by piece
         return [*deltas, proof, CloseDelta(item.key, complete, corrected)]
 
     def _is_over(self, item: OutputItem) -> bool:

@@ -32,6 +32,7 @@ class OutputItem:
     #: Arguments that may belong to another call, and are not emitted yet.
     unsent_arguments: list[str] = field(default_factory=list)
     annotations: int = 0  # emitted so far
+    is_split: bool = False  # a message or reasoning, by another item
     input: str | None = None  # of a custom call, once it is complete
     #: Text of the deltas, by kind and part.
     received: defaultdict[tuple[str, int], list[str]] = field(

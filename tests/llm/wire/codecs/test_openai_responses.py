@@ -338,6 +338,21 @@ def test_items_missing_from_the_stream_are_taken_from_its_end():
     assert [item["type"] for item in items] == ["reasoning", "message"]
 
 
+def test_interleaved_messages_are_sent_back_once():
+    one = {**MESSAGE, "content": [{"type": "output_text", "text": "AB"}]}
+    other = {**one, "id": "msg_2", "content": [{"type": "output_text", "text": "ab"}]}
+    second = [{**text(1, delta), "item_id": "msg_2"} for delta in "ab"]
+    events = [
+        *(added(0, one), added(1, other)),
+        *(text(0, "A"), second[0], text(0, "B"), second[1]),
+        *(done(0, one), done(1, other)),
+    ]
+    answer = built(decoded_deltas(START, *events, end(output=[one, other])))
+    sent = [part["content"] for part in wire(*answer.output)]
+    assert "".join(str(words) for words in sent).count("A") == 1
+    assert answer.proofs == {}
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_two_messages_may_have_one_id(ends: bool):
     one = MESSAGE
