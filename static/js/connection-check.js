@@ -1,8 +1,5 @@
-// Detects an open connection that no longer transmits anything.
-//
-// After a silent network failure a WebSocket stays open for a minute or longer. So
-// every message must be acknowledged, and a silent connection is tested with a ping. No
-// timers here: the caller calls `tick` at intervals.
+// Detects an open connection that transmits nothing: each message must be acknowledged, and a
+// silent one is tested with a ping. The caller calls `tick` at intervals.
 
 export const TICK = 1000; // milliseconds between two looks
 const ACKNOWLEDGED_IN = 5000; // milliseconds for a message that was sent
@@ -11,21 +8,24 @@ const OPENED_IN = 5000;
 const PING_AFTER = 10_000; // milliseconds without a frame
 const FRAME_IN = 15_000; // milliseconds after a ping
 
-/** `ping` requests a frame from the server; `lost` is called once per connection. */
+/** `ping` requests a frame; `lost` is called once; `buffered()` bytes are not sent yet. */
 export class ConnectionCheck {
   #ping;
   #lost;
   #now;
+  #buffered;
+  #left = 0; // bytes
   #patience = ACKNOWLEDGED_IN;
   #openingSince = null;
   #receivedAt = null; // null: no connection
   #pingedAt = null;
   #waiting = new Map(); // key -> when its message was sent
 
-  constructor({ ping, lost, now = () => performance.now() }) {
+  constructor({ ping, lost, buffered = () => 0, now = () => performance.now() }) {
     this.#ping = ping;
     this.#lost = lost;
     this.#now = now;
+    this.#buffered = buffered;
   }
 
   opening() {
@@ -53,8 +53,18 @@ export class ConnectionCheck {
     this.#patience = ACKNOWLEDGED_IN;
   }
 
+  /** Nothing answers a long message before it is there. */
+  #noteUpload() {
+    const before = this.#left;
+    this.#left = this.#buffered();
+    if (this.#left >= before || this.#receivedAt === null) return;
+    this.received();
+    for (const key of this.#waiting.keys()) this.sent(key);
+  }
+
   tick() {
     const now = this.#now();
+    this.#noteUpload();
     const isSilent = this.#pingedAt !== null && now - this.#pingedAt >= FRAME_IN;
     const [oldest] = this.#waiting.values();
     if (oldest !== undefined && now - oldest >= this.#patience) {

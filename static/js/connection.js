@@ -1,8 +1,7 @@
 // Connection to the server: a WebSocket or, if it is blocked, EventSource and fetch.
 //
-// Both have the same interface. After a reconnect, messages without an acknowledgement are
-// sent again with the same key, and subscriptions continue at their position.
-// A turn that is to stop is told to until its end has come, or the server refuses.
+// After a reconnect, messages without an acknowledgement are sent again with the same key,
+// and subscriptions continue. A turn is told to stop until it ends, or the server refuses.
 
 import { ConnectionCheck, TICK } from "./connection-check.js";
 import { readChanges } from "./polling/changes.js";
@@ -14,24 +13,18 @@ import { gettext } from "./texts.js";
 import { TERMINAL } from "./turn-state.js";
 
 const ATTEMPTS = 2; // failed WebSockets before we check the session, and fall back
-const REFUSALS = 4; // failed WebSockets, once they worked, while other requests succeed
+const REFUSALS = 4; // failed WebSockets that had worked, while requests succeed
 const REMOVED = 4404; // close code; the conversation is gone, or no longer shared with the user
 const SIGNED_OUT = 4401; // close code; where a handshake is refused there is only 1006
 const TOO_LARGE = 1009; // close code; a frame was larger than the server reads
-const BUSY = "server_busy"; // code of an error after which a message is sent again
+const BUSY = "server_busy"; // code of an error: send again
 
 /** The server refused a message; the text is the server's error message. */
 export class Refused extends Error {}
 
 /**
- * `listener` has onEvent(turnId, event, position), onTurn(turnId), onState(isConnected),
- * onRenamed(conversationId), onQueue(), onBranches(), onDecided(questionId),
- * onOpenQuestions(questionIds), onGoesOn(turnId, words) of a turn that the server refuses
- * to stop, and checkSession(), a promise of whether the session has ended; the page is
- * then left or covered, and onRemoved(): the conversation is gone, or no longer shared with
- * the user. `csrfToken()` is that of now: a sign-in in another tab changes it.
- * `changesURL` answers what others have changed. What shows a change may return a promise
- * of false where it did not succeed.
+ * `listener.checkSession()` is a promise of whether the session has ended; onGoesOn means
+ * that the server refuses a stop. What shows a change may return a promise of false.
  */
 export function connect({ conversation, socketURL, turnsURL, changesURL, csrfToken, listener }) {
   const urls = { socketURL, turnsURL, changesURL };
@@ -154,6 +147,7 @@ class SocketWay {
   #ticking;
   #liveness = new ConnectionCheck({
     ping: () => this.#sendFrame({ type: "ping" }),
+    buffered: () => this.#socket?.bufferedAmount ?? 0,
     lost: () => this.#dropped(),
   });
 

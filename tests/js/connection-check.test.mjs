@@ -5,11 +5,12 @@ import test from "node:test";
 import { ConnectionCheck, TICK } from "../../static/js/connection-check.js";
 
 /** A connection over which `answers` decides whether the server is heard. */
-function connection({ answers = () => true } = {}) {
+function connection({ answers = () => true, buffered } = {}) {
   const seen = { pings: [], lost: [] };
   let now = 0;
   const liveness = new ConnectionCheck({
     now: () => now,
+    buffered: () => buffered?.(now) ?? 0,
     ping: () => {
       seen.pings.push(now);
       if (answers(now)) liveness.received();
@@ -109,4 +110,23 @@ test("nothing is tried where there is no connection", () => {
   liveness.closed();
   pass(60_000);
   assert.deepEqual(seen, { pings: [], lost: [] });
+});
+
+test("a long message that goes up slowly is given its time", () => {
+  const buffered = (now) => Math.max(1_000_000 - 10 * now, 0); // for 100 seconds
+  const { liveness, seen, pass } = connection({ answers: () => false, buffered });
+  liveness.received();
+  liveness.sent("a");
+  pass(100_000);
+  assert.deepEqual(seen.lost, []);
+  pass(60_000);
+  assert.deepEqual(seen.lost, [105_000]);
+});
+
+test("a message that no longer goes up is a loss", () => {
+  const { liveness, seen, pass } = connection({ answers: () => false, buffered: () => 100 });
+  liveness.received();
+  liveness.sent("a");
+  pass(60_000);
+  assert.deepEqual(seen.lost, [5000]);
 });

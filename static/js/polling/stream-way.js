@@ -6,8 +6,10 @@ import { gettext } from "../texts.js";
 import { EVENT_TYPES, TERMINAL } from "../turn-state.js";
 import { Changes } from "./changes.js";
 
-const MAINTENANCE = "maintenance"; // code of an error that a person is to see at once
+const MAINTENANCE = "maintenance"; // code of an error
 const ACKNOWLEDGED_IN = 10_000; // milliseconds for a message posted
+const SLOWEST = 4; // characters per millisecond
+const PASSING = [401, 403, 408, 425, 429]; // may pass
 const EVENT_IN = 25_000; // milliseconds without an event after which a stream is renewed
 
 export class StreamWay {
@@ -17,7 +19,7 @@ export class StreamWay {
   #turnId = "";
   #failures = 0;
   #sending = false;
-  #stopping = new Set(); // ids of the turns that the server is being told to stop
+  #stopping = new Set(); // ids of turns
   #heardAt = 0;
   #isClosed = false;
   #ticking;
@@ -178,27 +180,30 @@ export class StreamWay {
   async #create(message) {
     const { key } = message;
     const response = await this.#post(this.#options.turnsURL, inputOf(message), key);
-    const answer = await response.json();
-    if (response.ok) {
+    const { status } = response;
+    const answer = await response.json().catch(() => null);
+    const isFinal = answer?.error || (status >= 400 && !PASSING.includes(status));
+    if (response.ok && answer) {
       this.#shared.accept(key, answer.id);
       this.#next();
-    } else if ([401, 403].includes(response.status) && (await this.#shared.checkSession())) {
+    } else if ([401, 403].includes(status) && (await this.#shared.checkSession())) {
       throw new Error("signed out"); // the message is sent after signing in
-    } else if (response.status < 500 || answer.error?.code === MAINTENANCE) {
-      this.#shared.refuse(key, answer.error?.message ?? gettext("The message was refused."));
+    } else if ((isFinal && status < 500) || answer?.error?.code === MAINTENANCE) {
+      this.#shared.refuse(key, answer?.error?.message ?? gettext("The message was refused."));
     } else {
-      throw new Error(`the server answered ${response.status}`);
+      throw new Error(`the server answered ${status}`);
     }
   }
 
-  #post(url, body, key) {
+  #post(url, content, key) {
     const headers = {
       "Content-Type": "application/json",
       "X-CSRFToken": this.#options.csrfToken(),
       ...(key && { "Idempotency-Key": key }),
     };
-    const signal = AbortSignal.timeout(ACKNOWLEDGED_IN);
-    return fetch(url, { method: "POST", headers, body: JSON.stringify(body), signal });
+    const body = JSON.stringify(content);
+    const signal = AbortSignal.timeout(ACKNOWLEDGED_IN + body.length / SLOWEST);
+    return fetch(url, { method: "POST", headers, body, signal });
   }
 }
 

@@ -59,6 +59,16 @@ window.setHidden = (isHidden) => {
   document.dispatchEvent(new Event("visibilitychange"));
 };
 """
+#: A proxy answers messages in words of its own, until `letThrough()`.
+REFUSING = """() => {
+  const real = window.fetch;
+  const refused = () => new Response("<title>Too large</title>", { status: 413 });
+  const isMessage = (url, options) =>
+    options?.method === "POST" && String(url).endsWith("/turns/");
+  window.fetch = async (url, options) =>
+    isMessage(url, options) ? refused() : real(url, options);
+  window.letThrough = () => (window.fetch = real);
+}"""
 LOOKS = re.compile(r"/changes/$")
 
 
@@ -206,6 +216,17 @@ def test_a_page_looks_on_after_answers_of_a_captive_portal(open_page: Open):
     send_message(open_page(chat_address(page)), "/echo from elsewhere")
     expect(answer(page)).to_have_text("from elsewhere")
     expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_a_message_that_a_proxy_refuses_holds_up_no_other(open_page: Open):
+    page = blocked(open_page)
+    page.evaluate(REFUSING)
+    send_message(page, "/echo large")
+    expect(page.get_by_text("The message was refused.")).to_be_visible()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("/echo large")
+    page.evaluate("() => window.letThrough()")
+    send_message(page, "/echo small")
+    expect(answer(page)).to_have_text("small")
 
 
 def test_a_change_that_could_not_be_shown_is_shown_later(open_page: Open):
