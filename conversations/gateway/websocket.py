@@ -65,7 +65,10 @@ logger = logging.getLogger(__name__)
 
 MAX_REMEMBERED_RESPONSES = 100  # responses whose history one connection keeps
 MAX_QUEUED_MESSAGES = 2  # waiting requests; when the queue is full, no message is read
-_HTTP_ONLY = ("stream", "stream_options", "background")
+_HTTP_ONLY = ("stream_options", "background")
+#: What belongs to the message and not to the request; `stream` is implied here.
+_ENVELOPE = ("type", "stream", "stream_id", *_HTTP_ONLY)
+_MAX_STREAM_ID = 256  # characters
 
 
 class ResponsesConsumer(AsyncWebsocketConsumer):
@@ -76,9 +79,11 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         self._items_by_response: dict[
             str, list[Item]
         ] = {}  # by response id: the whole history
+        self._prepared: set[str] = set()  # those of them that no model has answered
         self._headers = dict(self.scope["headers"])
         self._recording: SentEvents | None = None  # of the request being answered
         self._log: SocketLog | None = None  # of the same
+        self._stream_id: str | None = None  # of the same, which its events repeat
         try:
             token = await resources().tokens.authenticate(self._headers)
             await self._admit_request(token)
@@ -147,6 +152,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
     async def _answer_all(self) -> None:
         while True:
             message = await self._messages.get()
+            self._stream_id = None
             try:
                 await self._answer(message)
             except LLMError as exc:
@@ -174,7 +180,9 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         if token.logs_requests_until and token.logs_requests_until > timezone.now():
             self._log = SocketLog(token, message, self._headers)
         await self._admit_request(token)
-        body = await run_off_loop(len(message), _parse_message, message)
+        sent = await run_off_loop(len(message), _parse_message, message)
+        self._stream_id = _stream_id_of(sent)
+        body = _body_of(sent)
         if self._log is not None:
             self._log.model = str(body.get("model") or "")
         if (key := body.pop(sent_events.FIELD, None)) is None:
@@ -193,7 +201,9 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         body["input"] = await resolve_input(body, token, resources().database)
         previous = body.get("previous_response_id")
         try:
-            if is_stored(body, token):
+            if body.pop("generate", None) is False:
+                await self._prepare(body, token)
+            elif is_stored(body, token):
                 await self._respond_stored(body, token)
             else:
                 await self._respond_stateless(body, token)
@@ -205,13 +215,43 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         peer = (self.scope.get("client") or [""])[0]
         await token_access.admit_request(token, peer, self._headers, anthropic=False)
 
-    async def _respond_stateless(self, body: dict[str, Any], token: Any) -> None:
-        check_stateless(body)
+    async def _prepare(self, body: dict[str, Any], token: AccessToken) -> None:
+        """Answer without calling the model: a later message continues this one."""
+        body = {**body, "store": False}
+        await self._add_history(body, token)
+        gateway_request = await read_request(
+            body, RESPONSES, token, resources().database, self._headers
+        )
+        answer = StatelessResponse(gateway_request, resources().write_queue)
+        writer = RESPONSES.writer(gateway_request, answer, "")
+        events = [*answer.builder.start(), *answer.builder.complete()]
+        await self._send_events(writer.feed(events))
+        self._remember(answer.builder.response(), gateway_request)
+        self._prepared.add(answer.builder.response()["id"])
+
+    async def _add_history(self, body: dict[str, Any], token: AccessToken) -> None:
         if (previous := body.get("previous_response_id")) is not None:
             before = self._items_by_response.get(str(previous))
             if before is None:
                 before = await resources().database.read(load_history, token, previous)
             body["input"] = with_history(before, body["input"])
+
+    def _remember(
+        self, response: Mapping[str, Any], gateway_request: GatewayRequest
+    ) -> None:
+        while len(self._items_by_response) >= MAX_REMEMBERED_RESPONSES:
+            oldest = next(iter(self._items_by_response))
+            del self._items_by_response[oldest]
+            self._prepared.discard(oldest)
+        self._items_by_response[response["id"]] = [
+            *gateway_request.request.items,
+            *response["output"],
+        ]
+
+    async def _respond_stateless(self, body: dict[str, Any], token: Any) -> None:
+        check_stateless(body)
+        previous = body.get("previous_response_id")
+        await self._add_history(body, token)
         gateway_request = await read_request(
             body, RESPONSES, token, resources().database, self._headers
         )
@@ -233,15 +273,12 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         if answer.builder.error:
             self._items_by_response.pop(str(previous), None)
             return
-        while len(self._items_by_response) >= MAX_REMEMBERED_RESPONSES:
-            del self._items_by_response[next(iter(self._items_by_response))]
-        response = answer.builder.response()
-        self._items_by_response[response["id"]] = [
-            *gateway_request.request.items,
-            *response["output"],
-        ]
+        self._remember(answer.builder.response(), gateway_request)
 
     async def _respond_stored(self, body: dict[str, Any], token: Any) -> None:
+        if str(body.get("previous_response_id")) in self._prepared:  # it has no row
+            await self._add_history(body, token)
+            del body["previous_response_id"]
         gateway_request = await read_request(
             body, RESPONSES, token, resources().database, self._headers
         )
@@ -284,7 +321,14 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         if self._log is not None:
             self._log.status = 200
             self._log.note(text)
-        await self.send(text_data=text.decode())
+        await self.send(text_data=self._addressed(text))
+
+    def _addressed(self, text: bytes) -> str:
+        """An event as the client gets it, which routes it by its `stream_id`."""
+        if self._stream_id is None:
+            return text.decode()
+        address = orjson.dumps({"stream_id": self._stream_id})
+        return (text[:-1] + b"," + address[1:]).decode()
 
     async def _refuse(self, exc: LLMError) -> None:
         error: Mapping[str, Any] = RESPONSES.error(exc, "")["error"]
@@ -293,7 +337,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         if self._log is not None:
             self._log.status = exc.status
             self._log.note(text)
-        await self.send(text_data=text.decode())
+        await self.send(text_data=self._addressed(text))
 
 
 def _parse_message(message: str) -> dict[str, Any]:
@@ -306,10 +350,26 @@ def _parse_message(message: str) -> dict[str, Any]:
         raise BadRequest("The message is not valid JSON.") from exc
     if not isinstance(data, dict) or data.get("type") != "response.create":
         raise BadRequest("Send {'type': 'response.create', …}.", param="type")
+    return data
+
+
+def _stream_id_of(data: dict[str, Any]) -> str | None:
+    """Raises BadRequest."""
+    id = data.get("stream_id")
+    if id is not None and not (isinstance(id, str) and len(id) <= _MAX_STREAM_ID):
+        raise BadRequest(
+            f"'stream_id' must be a string of at most {_MAX_STREAM_ID} characters.",
+            param="stream_id",
+        )
+    return id
+
+
+def _body_of(data: dict[str, Any]) -> dict[str, Any]:
+    """What HTTP has in the body. Raises BadRequest."""
     for name in _HTTP_ONLY:
         if data.get(name):
             raise BadRequest(f"{name!r} cannot be used over a WebSocket.", param=name)
-    fields = {n: v for n, v in data.items() if n not in ("type", *_HTTP_ONLY)}
+    fields = {n: v for n, v in data.items() if n not in _ENVELOPE}
     return {**fields, "stream": True}
 
 

@@ -95,6 +95,39 @@ async def test_a_message_of_too_many_values_is_refused_and_not_parsed(
         assert text_of(events[-1]["response"]) == "fine"
 
 
+async def test_events_repeat_the_stream_id_of_their_message(gateway: Gateway):
+    async with gateway.socket() as socket:
+        sent = {"store": False, "stream_id": 'lane "x"', "stream": True}
+        events = await send_request(socket, "hi", **sent)
+        assert {event["stream_id"] for event in events} == {'lane "x"'}
+        assert events[-1]["type"] == "response.completed"
+        [refusal] = await send_request(socket, "hi", background=True, stream_id="y")
+        assert refusal["stream_id"] == "y"
+        [refusal] = await send_request(socket, "hi", stream_id=7)
+        assert refusal["error"]["param"] == "stream_id"
+        events = await send_request(socket, "hi", store=False)
+        assert not any("stream_id" in event for event in events)
+
+
+@pytest.mark.parametrize("store", [False, True])
+async def test_a_message_may_be_prepared_without_an_answer(
+    gateway: Gateway, store: bool
+):
+    async with gateway.socket() as socket:
+        said = "My name is Ada"
+        events = await send_request(socket, said, generate=False, store=store)
+        assert [event["type"] for event in events] == [
+            "response.created",
+            "response.in_progress",
+            "response.completed",
+        ]
+        prepared = events[-1]["response"]
+        assert prepared["output"] == []
+        then = {"previous_response_id": prepared["id"], "store": store}
+        events = await send_request(socket, "What is my name?", **then)
+        assert "Ada" in text_of(events[-1]["response"])
+
+
 async def test_a_socket_requires_a_token(gateway: Gateway):
     with pytest.raises(InvalidStatus):
         async with connect(f"{gateway.server.ws_url}/v1/responses"):
