@@ -176,12 +176,12 @@ class SSEDecoder:
         if not self._bare and not line.startswith((b"{", b"[")):
             self._field(line)
             return None
-        event = None
+        ended = None
         if self._data and not self._bare:
-            event = self._line(b"")  # the blank line after it is missing
+            ended = self._line(b"")  # the blank line after it is missing
         self._append_data(line)
         self._bare = True
-        return event
+        return ended
 
     def _append_data(self, line: bytes) -> None:
         if len(self._data) >= _MAX_LINES:
