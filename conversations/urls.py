@@ -42,6 +42,7 @@ from conversations.pages.settings import views as settings_views
 
 _turn: list[URLPattern] = [
     path("", views.turn, name="turn"),
+    path("refresh/", views.refresh, name="refresh"),
     path("stop/", views.stop, name="stop"),
     path("retry/", views.retry, name="retry"),
     path("continue/", views.continue_turn, name="continue"),

@@ -180,6 +180,16 @@ def text(
 
 @login_required
 @require_POST
+def refresh(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
+    """The page of a running turn anew. It is a form, as a link would lose what is
+    written in the message box meanwhile."""
+    turns = Turn.objects.visible_to(request.user).select_related(*_TURN_PARTS)
+    found = get_object_or_404(turns, pk=turn_id, conversation_id=conversation_id)
+    return _return_to_turn(request, found)
+
+
+@login_required
+@require_POST
 def stop(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
     found = _writable_turn(request, conversation_id, turn_id)
     stopped: Iterable[Turn] = [found]

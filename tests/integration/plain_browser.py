@@ -160,8 +160,8 @@ class PlainBrowser:
         return answer.content
 
     def wait_for_answer(self) -> None:
-        while self.has_link("Refresh"):
-            self.follow("Refresh")
+        while any("Refresh" in _names(each) for each in self.shown("button")):
+            self.press("Refresh")
 
     def press(
         self,

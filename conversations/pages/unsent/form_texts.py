@@ -17,10 +17,8 @@ from django.utils.translation import gettext_lazy as _
 _TEXT_FIELDS = {
     "chat": ("text", "instructions"),
     # Buttons beside the message box send what is in it, too.
-    **dict.fromkeys(
-        ("conversation", "stop", "retry", "continue", "choose-tools", "cancel-call"),
-        ("text",),
-    ),
+    **dict.fromkeys(("conversation", "refresh", "stop", "retry"), ("text",)),
+    **dict.fromkeys(("continue", "choose-tools", "cancel-call"), ("text",)),
     "edit-message": ("text",),
     "change-queued": ("text",),
     "change-item": ("summary",),

@@ -401,7 +401,7 @@ def test_stop_cancels_the_turn_in_the_engine(
     assert stopped == [turn.pk]
 
 
-@pytest.mark.parametrize("name", ["stop", "retry", "continue"])
+@pytest.mark.parametrize("name", ["stop", "retry", "continue", "refresh"])
 def test_a_message_that_is_not_sent_yet_outlives_other_buttons(
     web: Client, conversation: Conversation, submitted: list[str], name: str
 ):

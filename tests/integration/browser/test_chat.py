@@ -381,7 +381,7 @@ def test_it_works_without_javascript(open_page: Open):
     page.get_by_role("button", name=QUESTION).click()
     expect(last(page).locator(".asked")).to_contain_text(QUESTION)
     while last(page).get_attribute("data-status") != "completed":
-        page.get_by_role("link", name="Refresh").click()
+        page.get_by_role("button", name="Refresh").click()
     expect(last(page).locator(".called")).to_have_count(2)
     page.get_by_label("Message", exact=True).fill("/long 5000")
     page.get_by_role("button", name="Send").click()

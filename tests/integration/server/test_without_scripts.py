@@ -128,7 +128,8 @@ def test_two_models_answer_and_one_goes_on(enter: Enter):
 def test_what_waits_is_changed_moved_and_removed(enter: Enter):
     ada = enter()
     ada.press("Send", {"Message": "/long 5000", "Model": "Slow"})
-    ada.press("Send", {"Message": "/echo plums"})
+    ada.press("Refresh", {"Message": "/echo plums"})
+    ada.press("Send")
     queue = "Queue Send it when the answer has ended"
     ada.press(queue, {"Message": "/echo sloes"})
     ada.press("Save", {"Waiting message": "/echo damsons"})
@@ -147,7 +148,7 @@ def test_a_call_is_allowed_or_refused(enter: Enter):
         ada.open("/")
         ada.press("Send", {"Message": CALCULATION, "Model": "Quick"})
         while "May calculator run?" not in ada.words:
-            ada.follow("Refresh")
+            ada.press("Refresh")
         if button == "Approve":
             wrong = {"Arguments as JSON": "{broken", "Note": "mine"}
             ada.press("Approve", wrong, refused=True)
