@@ -1,8 +1,8 @@
 """`manage.py` in a process that is forked from one with `tests.preloaded` imported.
 
-Those imports are 60 % of the CPU time in which a server starts (1.65 s, 0.65 s without
-them), and the suite starts some hundreds. The rest is as in production: each process
-reads its own settings and starts by the same command.
+Those imports are half of the CPU time in which a server starts, and the suite starts
+some hundreds. The rest is as in production: each process reads its own settings
+(`tests.settings_served` unless the test names others) and starts by the same command.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from tests.forking import ForkedProcess
 Process = subprocess.Popen[str] | ForkedProcess
 BASE = Path(__file__).resolve().parent.parent
 PASSWORD = "tests-know-this-one"
+FORKED = {"DJANGO_SETTINGS_MODULE": "tests.settings_served"}
 PATIENCE = 180  # seconds until a silent process is considered dead
 
 
@@ -63,6 +64,7 @@ class ServerProcess:
             "MAX_LAG": "0",  # a loaded machine is slow, not wrong
             "MAX_START_WAIT": "0",
             "AUTO_TITLES": "false",  # one more call of the hosts
+            **(FORKED if self.is_forked else {}),
             **(environment or {}),
         }
 

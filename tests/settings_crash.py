@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from project.settings import *  # noqa: F403
+from tests.settings_served import *  # noqa: F403
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.crashing"]  # noqa: F405
 MIDDLEWARE = [*MIDDLEWARE, "tests.crashing.middleware.crash_at_the_door"]  # noqa: F405
