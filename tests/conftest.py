@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import hypothesis
@@ -40,7 +41,13 @@ hypothesis.settings.load_profile("parley")  # --hypothesis-profile overrides it
 
 StartServer = Callable[..., ServerProcess]
 #: Fixtures whose tests need a server, which `make test-fast` leaves out.
-SERVERS = {"server", "shared_server", "start_server", "redis_url"}
+SERVERS = {
+    "server",
+    "shared_server",
+    "start_server",
+    "start_module_server",
+    "redis_url",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -227,10 +234,26 @@ def migrated_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def start_server(tmp_path: Path, migrated_data: Path) -> Iterator[StartServer]:
     """`start_server(ENABLE_DEMO="false", ...)`: a server of the test's own."""
+    with _servers(tmp_path, migrated_data) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_module_server(
+    tmp_path_factory: pytest.TempPathFactory, migrated_data: Path
+) -> Iterator[StartServer]:
+    """As `start_server`: a server for all tests of a module, which make their own
+    rows and leave it running."""
+    with _servers(tmp_path_factory.mktemp("module"), migrated_data) as start:
+        yield start
+
+
+@contextmanager
+def _servers(folder: Path, migrated_data: Path) -> Iterator[StartServer]:
     servers: list[ServerProcess] = []
 
     def start(**environment: str) -> ServerProcess:
-        data = tmp_path / f"data{len(servers)}"
+        data = folder / f"data{len(servers)}"
         shutil.copytree(migrated_data, data)
         servers.append(server := ServerProcess(data, environment))
         return server.start()

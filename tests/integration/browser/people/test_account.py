@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ __all__ = ["browser"]
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def start_with_grace(start_server: StartServer) -> ServerProcess:
-    """A server with a second user, `grace`, who is no administrator."""
-    server = start_server()
-    make = "from django.contrib.auth.models import User as U;"
-    make += f"U.objects.create_user('grace', password={PASSWORD!r})"
+@pytest.fixture(scope="module")
+def site(start_module_server: StartServer) -> ServerProcess:
+    """A server with more users, who are no administrators."""
+    server = start_module_server()
+    make = "from django.contrib.auth.models import User as U\n"
+    make += "for name in ('grace', 'leaver', 'guessed'):"
+    make += f" U.objects.create_user(name, password={PASSWORD!r})"
     server.manage("shell", "-v0", "-c", make)
     return server
 
@@ -35,7 +38,7 @@ def sign_in(page: Page, name: str, password: str = PASSWORD) -> None:
     page.get_by_label("Username").fill(name)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Sign in", exact=True).click()
-    page.wait_for_url("**/")
+    page.wait_for_url("/")  # "**/" is the address of the sign-in page too
 
 
 def sign_out(page: Page) -> None:
@@ -50,10 +53,9 @@ def expect_drafts(page: Page, count: int) -> None:
 
 
 def test_a_draft_belongs_to_its_author_and_is_removed_at_sign_out(
-    browser: Any, start_server: StartServer
+    browser: Any, site: ServerProcess
 ):
-    server = start_with_grace(start_server)
-    context = browser.new_context(base_url=server.url)
+    context = browser.new_context(base_url=site.url)
     page = context.new_page()
     sign_in(page, "admin")
     page.evaluate("localStorage.setItem('parley:draft:new', 'of an old version')")
@@ -80,10 +82,9 @@ def test_a_draft_belongs_to_its_author_and_is_removed_at_sign_out(
 
 
 def test_no_other_tab_shows_a_user_who_has_signed_out(
-    browser: Any, start_server: StartServer
+    browser: Any, site: ServerProcess
 ):
-    server = start_with_grace(start_server)
-    context = browser.new_context(base_url=server.url)
+    context = browser.new_context(base_url=site.url)
     page = context.new_page()
     sign_in(page, "admin")
     box = page.get_by_role("textbox", name="Message")
@@ -114,11 +115,8 @@ def test_no_other_tab_shows_a_user_who_has_signed_out(
     context.close()
 
 
-def test_text_that_is_not_saved_outlives_a_session(
-    browser: Any, start_server: StartServer
-):
-    server = start_with_grace(start_server)
-    context = browser.new_context(base_url=server.url)
+def test_text_that_is_not_saved_outlives_a_session(browser: Any, site: ServerProcess):
+    context = browser.new_context(base_url=site.url)
     page, tab, other = (context.new_page() for _ in range(3))
     sign_in(page, "admin")
     other.goto("/library/")
@@ -169,19 +167,19 @@ def test_text_that_is_not_saved_outlives_a_session(
 
 @pytest.mark.parametrize("has_script", [True, False])
 def test_what_is_sent_after_the_session_comes_back_and_is_sent_again(
-    browser: Any, start_server: StartServer, has_script: bool
+    browser: Any, site: ServerProcess, has_script: bool
 ):
-    server = start_with_grace(start_server)
-    context = browser.new_context(base_url=server.url, java_script_enabled=has_script)
+    context = browser.new_context(base_url=site.url, java_script_enabled=has_script)
     page = context.new_page()
     sign_in(page, "admin")
     page.goto("/settings/personal/")
     box = page.get_by_role("textbox")
-    box.fill("Written for long")
+    text = f"Written for long, with a script: {has_script}"
+    box.fill(text)
     context.clear_cookies(name="sessionid")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
-    expect(box).to_have_value("Written for long")
+    expect(box).to_have_value(text)
     token = page.locator("main [name=csrfmiddlewaretoken]")
     old = token.get_attribute("value") or ""
     with context.expect_page() as opened:
@@ -195,15 +193,14 @@ def test_what_is_sent_after_the_session_comes_back_and_is_sent_again(
         expect(page.get_by_text("You are signed in as admin.")).to_be_visible()
         again.click()
     expect(page.get_by_text("Saved.")).to_be_visible()
-    expect(box).to_have_value("Written for long")
+    expect(box).to_have_value(text)
     context.close()
 
 
 def test_what_came_back_is_not_shown_to_the_next_user(
-    browser: Any, start_server: StartServer
+    browser: Any, site: ServerProcess
 ):
-    server = start_with_grace(start_server)
-    context = browser.new_context(base_url=server.url)
+    context = browser.new_context(base_url=site.url)
     page = context.new_page()
     sign_in(page, "admin")
     page.goto("/settings/personal/")
@@ -212,15 +209,15 @@ def test_what_came_back_is_not_shown_to_the_next_user(
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
     sign_in(context.new_page(), "grace")
-    page.wait_for_url(server.url + "/settings/personal/")
+    page.wait_for_url(site.url + "/settings/personal/")
     page.wait_for_function("!document.body.textContent.includes('Secret plan')")
     context.close()
 
 
 def test_the_draft_of_a_tab_that_crashes_is_found_and_a_copy_has_its_own(
-    browser: Any, start_server: StartServer
+    browser: Any, site: ServerProcess
 ):
-    context = browser.new_context(base_url=start_server().url)
+    context = browser.new_context(base_url=site.url)
     page = context.new_page()
     sign_in(page, "admin")
     box = page.get_by_role("textbox", name="Message")
@@ -242,10 +239,9 @@ def test_the_draft_of_a_tab_that_crashes_is_found_and_a_copy_has_its_own(
 
 
 def test_drafts_go_with_a_sign_out_in_the_admin_and_with_the_account(
-    browser: Any, start_server: StartServer
+    browser: Any, site: ServerProcess
 ):
-    server = start_with_grace(start_server)
-    context = browser.new_context(base_url=server.url)
+    context = browser.new_context(base_url=site.url)
     page = context.new_page()
     sign_in(page, "admin")
     page.get_by_role("textbox", name="Message").fill("by the admin")
@@ -253,8 +249,8 @@ def test_drafts_go_with_a_sign_out_in_the_admin_and_with_the_account(
     page.goto("/admin/")
     page.get_by_role("button", name="Log out").click()
     expect_drafts(page, 0)
-    sign_in(page, "grace")
-    page.get_by_role("textbox", name="Message").fill("by grace")
+    sign_in(page, "leaver")
+    page.get_by_role("textbox", name="Message").fill("by the leaver")
     expect_drafts(page, 1)
     page.goto("/account/delete/")
     page.locator("[name=password]").fill(PASSWORD)
@@ -266,10 +262,9 @@ def test_drafts_go_with_a_sign_out_in_the_admin_and_with_the_account(
 
 @pytest.mark.parametrize("script", ["", NO_SOCKETS], ids=["socket", "fallback"])
 def test_a_page_whose_session_has_ended_goes_to_the_sign_in(
-    browser: Any, start_server: StartServer, script: str
+    browser: Any, site: ServerProcess, script: str
 ):
-    server = start_server()
-    context = browser.new_context(base_url=server.url)
+    context = browser.new_context(base_url=site.url)
     page = context.new_page()
     page.add_init_script(script or "0")
     sign_in(page, "admin")
@@ -278,9 +273,11 @@ def test_a_page_whose_session_has_ended_goes_to_the_sign_in(
     box.press("Enter")
     page.wait_for_url("**/chat/*/**")
     expect(page.locator('.turn[data-status="completed"]')).to_have_count(1)
+    (key,) = (c["value"] for c in context.cookies() if c["name"] == "sessionid")
     end = "from django.contrib.sessions.models import Session as S;"
+    end += f"assert S.objects.filter(pk={key!r}).delete()[0]"
     box.fill("written before it ended")
-    server.manage("shell", "-v0", "-c", end + "S.objects.all().delete()")
+    site.manage("shell", "-v0", "-c", end)
     # Without a socket the page learns it at its next request, by this key or by itself.
     if script and "/login/" not in page.url:
         with suppress(PlaywrightError):  # the page has left meanwhile
@@ -300,14 +297,8 @@ def test_a_page_whose_session_has_ended_goes_to_the_sign_in(
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
-def test_the_account_page_fits(
-    browser: Any, start_server: StartServer, scheme: str, width: int
-):
-    server = start_server()
-    size = {"width": width, "height": 800}
-    with signed_in(browser, server, viewport=size, color_scheme=scheme) as context:
+def test_the_account_page_fits(browser: Any, site: ServerProcess):
+    with signed_in(browser, site) as context:
         page = context.new_page()
         page.goto("/account/")
         expect(page.get_by_role("heading", name="Account", exact=True)).to_be_visible()
@@ -317,23 +308,31 @@ def test_the_account_page_fits(
         page.get_by_label("New password confirmation").fill("a-new-one-of-tests")
         page.get_by_role("button", name="Change the password").click()
         expect(page.get_by_text("entered incorrectly")).to_be_visible()
-        wide = "document.documentElement.scrollWidth"
-        assert page.evaluate(wide) <= width
-        _shoot(page, f"account-{width}-{scheme}")
-        stranger = browser.new_context(
-            base_url=server.url, viewport=size, color_scheme=scheme
-        )
-        page = stranger.new_page()
-        for _ in range(5):
-            page.goto("/login/")
-            page.get_by_label("Username").fill("admin")
-            page.get_by_label("Password").fill("wrong")
+        expect_fit(page, "account")
+
+
+def test_the_page_of_a_locked_out_user_fits(browser: Any, site: ServerProcess):
+    context = browser.new_context(base_url=site.url)
+    page = context.new_page()
+    page.goto("/login/")
+    for _ in range(5):
+        page.get_by_label("Username").fill("guessed")
+        page.get_by_label("Password").fill("wrong")
+        with page.expect_navigation():
             page.get_by_role("button", name="Sign in", exact=True).click()
-        expect(
-            page.get_by_text(re.compile(r"Try again in \d+ seconds"))
-        ).to_be_visible()
-        _shoot(page, f"locked-out-{width}-{scheme}")
-        stranger.close()
+    expect(page.get_by_text(re.compile(r"Try again in \d+ seconds"))).to_be_visible()
+    expect_fit(page, "locked-out")
+    context.close()
+
+
+def expect_fit(page: Page, name: str) -> None:
+    """In windows of both widths and schemes, which need no other page."""
+    wide = "document.documentElement.scrollWidth"
+    for width, scheme in product((1280, 360), ("light", "dark")):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate(wide) <= width, f"{name}, {width} wide, {scheme}"
+        _shoot(page, f"{name}-{width}-{scheme}")
 
 
 def _shoot(page: Page, name: str) -> None:
