@@ -31,13 +31,14 @@ def group_of_user(user_id: int) -> str:
 
 
 async def announce_title(user_id: int, conversation_id: str) -> None:
-    """Tell the user's open pages that a conversation has a new title."""
+    """Tell the open pages of its owner, and of who takes part, that a conversation has
+    a new title. The owner's are told once: those of other conversations list it too."""
     layer = get_channel_layer()
     if layer is not None:
-        await layer.group_send(
-            group_of_user(user_id),
-            {"type": "conversation.renamed", "conversation": conversation_id},
-        )
+        renamed = {"type": "conversation.renamed", "conversation": conversation_id}
+        await layer.group_send(group_of_user(user_id), renamed)
+        shared = {**renamed, "owner": user_id}
+        await layer.group_send(group_of(conversation_id), shared)
 
 
 async def announce_turn(conversation_id: str, turn_id: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, assert_never
 
 from django.urls import reverse
@@ -33,6 +34,7 @@ from conversations.pages.blocks import (
     build_blocks,
 )
 from conversations.pages.reading.citations import Citation
+from conversations.turns import waiting_messages
 from conversations.turns.attachments import attachment_ids
 from conversations.turns.tool_display import FileLink, Picture, Piece, file_piece
 from llm.wire.items import Item as ItemPayload
@@ -115,7 +117,8 @@ def shared_transcript(link: ShareLink, token: str, page: int) -> SharedTranscrip
 
 def line_of(link: ShareLink) -> list[str]:
     """Ids of the turns that the link shows, oldest first: the shared turn and those
-    before it; if the link is live, also the newest of those that follow it."""
+    before it; if the link is live, also the newest of those that follow it and were
+    sent."""
     tree = Tree.of(link.conversation_id)
     leaf = link.leaf_id
     if leaf is not None and leaf not in tree.turns:  # its owner has deleted it
@@ -125,7 +128,12 @@ def line_of(link: ShareLink) -> list[str]:
             leaf = parents.get(leaf)
     if leaf is None:  # erased; another branch was never shared
         return []
-    return tree.lineage(leaf if link.is_snapshot else tree.leaf_of(leaf))
+    if link.is_snapshot:
+        return tree.lineage(leaf)
+    # The owner may still change or remove a message that waits.
+    waiting = {turn.pk for turn in waiting_messages.load(link.conversation_id)}
+    line = tree.lineage(tree.leaf_of(leaf))
+    return list(takewhile(lambda pk: pk not in waiting, line))
 
 
 def find_shared_file(link: ShareLink, file_id: str) -> Attachment | None:

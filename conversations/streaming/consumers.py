@@ -379,7 +379,10 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         await self.send_json({"type": "parley:branches.changed"})
 
     async def conversation_renamed(self, hint: dict[str, Any]) -> None:
-        """Channel-layer hint: one of the user's conversations has a new title."""
+        """Channel-layer hint: one of the user's conversations has a new title, or this
+        one, whose owner hears of it by the former hint."""
+        if hint.get("owner") == self._access.user_id:
+            return
         renamed = {"type": "parley:conversation.renamed"}
         await self.send_json({**renamed, "conversation": hint["conversation"]})
 

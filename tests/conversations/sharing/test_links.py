@@ -660,6 +660,18 @@ def test_a_result_that_came_later_is_not_in_a_snapshot(conversation: Conversatio
     assert "late frogs" in opened(live)
 
 
+def test_a_live_link_shows_no_message_that_waits(conversation: Conversation):
+    a_finished_turn(conversation)
+    link = a_link(conversation, kind="live")
+    running = conversation.open_turn([user_message("Now")]).turn
+    waiting = conversation.open_turn([user_message("A draft")]).turn
+    conversation.open_turn([user_message("Another")])
+    assert line_of(link)[-1] == running.pk
+    assert "A draft" not in opened(link)
+    Turn.objects.filter(pk=running.pk).update(status="completed")
+    assert line_of(link)[-1] == waiting.pk
+
+
 def test_only_the_shared_branch_is_shown(conversation: Conversation):
     first = a_finished_turn(conversation, "One", "First!")
     left = a_finished_turn(conversation, "Left", "LEFT!")

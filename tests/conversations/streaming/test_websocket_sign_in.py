@@ -12,8 +12,10 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
+from conversations.access.participation import invite
 from conversations.models import Conversation
 from project.server.application import application
+from tests.conversations.scene import a_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -144,3 +146,31 @@ async def test_a_page_gets_its_pong_and_notifications_of_new_titles(
     inbox.put_nowait({"type": "websocket.disconnect", "code": 1001})
     await page
     assert hears.empty()
+
+
+async def test_a_participant_s_page_is_told_of_a_new_title(
+    conversation, running, client
+):
+    bob = await sync_to_async(a_user)("bob")
+    invited = await sync_to_async(invite)(conversation, "bob", "viewer")
+    await sync_to_async(invited.accept)()
+    scope = {"type": "websocket", "path": _path(conversation)}
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+    inbox: asyncio.Queue[Any] = asyncio.Queue()
+    headers = [(b"host", b"localhost"), OURS, await sync_to_async(_cookie)(bob)]
+    page = asyncio.ensure_future(
+        application({**scope, "headers": headers}, inbox.get, heard.put)
+    )
+    inbox.put_nowait({"type": "websocket.connect"})
+    assert (await heard.get())["type"] == "websocket.accept"
+    await sync_to_async(client.force_login)(conversation.owner)
+    await sync_to_async(client.patch)(
+        f"/api/conversations/{conversation.pk}/",
+        {"title": "New"},
+        content_type="application/json",
+    )
+    renamed = {"type": "parley:conversation.renamed", "conversation": conversation.pk}
+    while json.loads((await heard.get())["text"]) != renamed:
+        pass  # who is there
+    inbox.put_nowait({"type": "websocket.disconnect", "code": 1001})
+    await page
