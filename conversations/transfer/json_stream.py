@@ -18,14 +18,17 @@ from typing import Any, BinaryIO
 from uuid import uuid4
 
 import orjson
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from conversations.turns.file_kinds import format_size
-from llm.wire.bounded_json import check_values, loads_lenient
+from llm.wire.bounded_json import TooManyValues, check_values, loads_lenient
 
 MAX_VALUE = 64 * 1024 * 1024  # bytes of one conversation, without attached files
 MAX_DEPTH = 900  # levels of one conversation; some programs nest each answer
-MAX_MEMBERS = 2_000_000  # values in one conversation
+#: Values in one conversation; one of 2,000 messages has some 60,000. The parser holds
+#: up all other threads, for a tenth of a second at this number.
+MAX_MEMBERS = 500_000
 #: Bytes that are searched at once, and between two reports of progress. A search holds
 #: the GIL: a string of a gigabyte would stop all other threads.
 PIECE = 64 * 1024
@@ -92,6 +95,8 @@ class Value:
         try:
             check_values(self.data, MAX_MEMBERS)
             return _loads(self.data)
+        except TooManyValues as exc:
+            raise NotReadable(_too_many_values()) from exc
         except (ValueError, RecursionError) as exc:
             raise NotReadable(_("It is no valid JSON.")) from exc
 
@@ -99,6 +104,11 @@ class Value:
 def describe_limit() -> str:
     words = _("It has more than %(limit)s MB, the limit of one conversation.")
     return words % {"limit": MAX_VALUE // 1024 // 1024}
+
+
+def _too_many_values() -> str:
+    words = _("It has more than %(count)s values, the limit of one conversation.")
+    return words % {"count": number_format(MAX_MEMBERS, force_grouping=True)}
 
 
 def _too_deep() -> Value:

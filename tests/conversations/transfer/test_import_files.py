@@ -150,3 +150,11 @@ def test_a_bad_line_between_conversations_is_named_by_the_report(ada: Any):
     row = imported(ada, "\n# note\n".join(json.dumps(each) for each in chats))
     assert (row.state, row.imported, row.skipped) == ("completed", 2, 1)
     assert "not JSON" in row.reasons[0]["reason"]
+
+
+def test_a_conversation_with_too_many_values_is_named_and_not_parsed(
+    ada: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(json_stream, "MAX_MEMBERS", 1000)
+    row = imported(ada, json.dumps({"title": "T", "mapping": [{}] * 1000}))
+    assert "more than 1,000 values" in row.reasons[0]["reason"]
