@@ -322,7 +322,9 @@ async def _send_stream(
         context.exchange, writer.feed_bytes, partial(_status_wait, turn)
     )
     try:
-        async with aclosing(_stream_of(turn, writer, starting_after)) as batches:
+        # A client that wants all receipts knows resets.
+        continued = None if turn.receipts else ContinuedEntries(writer.is_shown)
+        async with aclosing(_entries_of(turn, starting_after, continued)) as batches:
             async for entries in batches:
                 # The writer can send a delta as the log has encoded it.
                 events = [
@@ -360,25 +362,12 @@ def _check_failure(events: Sequence[Event]) -> None:
         raise error_of_response(response, next(errors, None))
 
 
-async def _stream_of(
-    turn: StoredResponse, writer: ResponsesWriter, starting_after: int = -1
-) -> AsyncGenerator[list[Entry], None]:
-    """As `_entries_of`, for a client that cannot take back what it was sent: without
-    resets. Raises CutOff if another process continues the turn in other words."""
-    continued = ContinuedEntries(writer.is_shown)
-    async with aclosing(_entries_of(turn, starting_after)) as batches:
-        async for entries in batches:
-            # A client that wants all receipts knows resets.
-            fresh = entries if turn.receipts else continued.feed(entries)
-            if fresh:
-                yield fresh
-
-
 async def sent_events_of(
     turn: StoredResponse, writer: ResponsesWriter
 ) -> AsyncGenerator[list[Event], None]:
     """The events for a client that follows the turn. Raises CutOff as well."""
-    async with aclosing(_stream_of(turn, writer)) as batches:
+    continued = None if turn.receipts else ContinuedEntries(writer.is_shown)
+    async with aclosing(_entries_of(turn, continued=continued)) as batches:
         async for entries in batches:
             yield [await _event(turn, entry) for entry in entries]
 
@@ -399,12 +388,16 @@ async def _event(turn: StoredResponse, entry: Entry) -> Event:
 
 
 async def _entries_of(
-    turn: StoredResponse, starting_after: int = -1
+    turn: StoredResponse,
+    starting_after: int = -1,
+    continued: ContinuedEntries | None = None,
 ) -> AsyncGenerator[list[Entry], None]:
-    """All entries of the log from the beginning.
+    """All entries of the log from the beginning; with `continued` for a client that
+    cannot take back what it was sent.
 
-    Raises StreamExpired if `starting_after` is set but the numbering has changed, and
-    ResponseNotFound if the response is deleted meanwhile.
+    Raises StreamExpired if `starting_after` is set but the numbering has changed,
+    ResponseNotFound if the response is deleted meanwhile, and CutOff if another process
+    continues it for this client in other words.
     """
     must_match_numbers = starting_after >= 0
     try:
@@ -417,7 +410,10 @@ async def _entries_of(
                         param="starting_after",
                     )
                 must_match_numbers = False
-                yield entries
+                if continued is not None:
+                    entries = continued.feed(entries)
+                if entries:
+                    yield entries
     except engine.TurnDeleted as exc:
         raise ResponseNotFound("This response has been deleted.") from exc
 

@@ -8,6 +8,7 @@ a client has received cannot be taken back, so what comes again must begin with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -24,19 +25,22 @@ _PARTS = ("content_index", "summary_index", "annotation_index")
 _Key = tuple[str | int | None, ...]
 
 
+@dataclass(slots=True)
 class ContinuedEntries:
     """One stream for a client to which `is_shown` tells which items are sent.
 
     Deltas are noted as they are and only parsed after a reset, which is rare.
     """
 
-    def __init__(self, is_shown: Callable[[Item], bool]) -> None:
-        self._is_shown = is_shown
-        self._begun: set[str] = set()  # types of events without an item
-        self._added: dict[int, Item] = {}  # by output index
-        self._done: dict[int, Item] = {}
-        self._unfinished: list[Event | bytes] = []  # events since all items were done
-        self._repetition: _Repetition | None = None
+    _is_shown: Callable[[Item], bool]
+    #: Types of events without an item.
+    _begun: set[str] = field(init=False, default_factory=set)
+    #: By output index.
+    _added: dict[int, Item] = field(init=False, default_factory=dict)
+    _done: dict[int, Item] = field(init=False, default_factory=dict)
+    #: Events since all items were done.
+    _unfinished: list[Event | bytes] = field(init=False, default_factory=list)
+    _repetition: _Repetition | None = field(init=False, default=None)
 
     def feed(self, entries: Iterable[Entry]) -> list[Entry]:
         """The entries to send. Raises CutOff where they do not continue the stream."""
