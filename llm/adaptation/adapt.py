@@ -18,6 +18,7 @@ from llm.adaptation.dropped_input import find_losses
 from llm.adaptation.forced_calls import ForcedCall
 from llm.adaptation.request_repairs import Repair
 from llm.adaptation.structured import AnswerValidator, OutputFormat, without_format
+from llm.adaptation.tool_names import UNSENT_NAME, with_wire_names
 from llm.capabilities import Capabilities
 from llm.errors import BadResponse
 from llm.provider import Route
@@ -113,6 +114,9 @@ class Adaptation:
                 self._validator.buffer()
         elif forces_call:
             self._force_call()
+        names = (str(tool.get("name", "")) for tool in self.request.tools)
+        if codec.name.startswith("openai_") and any(map(UNSENT_NAME.search, names)):
+            self.request, self._tool_names = with_wire_names(self.request)
 
     # The request
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from llm.adaptation.adapt import Adaptation
+from llm.wire.codecs.anthropic.messages import wire_name
 from llm.wire.deltas import TextDelta, ToolCallDelta
 from llm.wire.items import function_call_output, user_message
 from llm.wire.request import Request
@@ -67,3 +69,23 @@ def test_a_name_is_the_same_in_history_choice_and_declaration():
     [tool] = body["tools"]
     assert body["messages"][1]["content"][0]["name"] == tool["name"]
     assert body["tool_choice"]["name"] == tool["name"]
+
+
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses"])
+def test_openais_apis_get_names_that_they_take(wire: str):
+    route = route_at("openai", wire, model="gpt-5.6")
+    call = {"type": "function_call", "call_id": "c1", "arguments": "{}", "name": LONG}
+    items = [user_message("Hi"), call, function_call_output("c1", "found")]
+    choice = {"type": "function", "name": LONG}
+    request = asking(LONG, "look", items=items, tool_choice=choice)
+    adaptation = Adaptation(replace(request, model=route.model), route)
+    body = route.endpoint.codec.encode(adaptation.request)
+    text = json.dumps(body)
+    name = wire_name(LONG)
+    assert LONG not in text
+    assert text.count(name) == 3  # the declaration, the choice and the history
+    [delta] = adaptation.feed([ToolCallDelta(0, "c2", name)])
+    assert isinstance(delta, ToolCallDelta)
+    assert delta.name == LONG
+    usual = replace(asking("look"), model=route.model)
+    assert Adaptation(usual, route).is_plain
