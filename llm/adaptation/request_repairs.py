@@ -311,7 +311,7 @@ def _repair_option(refusal: _Refusal) -> Iterator[Repair]:
     if refusal.matches(_UNKNOWN):
         known = {**_HINTS, **(_REQUESTED_OPTIONS if refusal.ignore_invalid else {})}
     else:
-        known = _HINTS if refusal.matches(_TOO_LONG) else {}
+        known = {**_HINTS} if refusal.matches(_TOO_LONG) else {}
     if refusal.param in known:
         name, change = known[refusal.param]
         if change(refusal.request) != refusal.request:
