@@ -32,6 +32,7 @@ PAGES = {
     "background": "tool-calls",
     "cancel-call": "tool-call-cancel",
     "turn": "turn",
+    "refresh": "turn",
     "stop": "cancel",
     "retry": "turns",
     "continue": "continue",
