@@ -42,7 +42,7 @@ class ThinkingHost:
     def __init__(self, pause: float = 0.01) -> None:
         self.requests: list[dict[str, Any]] = []
         self.go_on = threading.Event()
-        self.pause = pause  # seconds before each piece
+        self.pause = self._usual_pause = pause  # seconds before each piece
         self._numbers = count(1)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -56,6 +56,13 @@ class ThinkingHost:
         self.go_on.set()
         self._server.shutdown()
         self._server.server_close()
+
+    def begin_anew(self) -> None:
+        """As a new host, for the next test: its first answer has the number 1."""
+        self.requests.clear()
+        self.go_on.clear()
+        self._numbers = count(1)
+        self.pause = self._usual_pause
 
     @property
     def url(self) -> str:

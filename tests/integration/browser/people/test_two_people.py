@@ -32,18 +32,31 @@ __all__ = ["browser"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-JOIN = """
+PEOPLE = (("bob", "writer"), ("carol", "approver"), ("dan", "viewer"))
+#: Before the first test: the people, and a tool that asks.
+PREPARE = f"""
+from django.contrib.auth.models import User
+from tools.models import Tool
+Tool.objects.filter(name="calculator").update(approval="always")
+for name, _ in {PEOPLE}:
+    User.objects.create_user(name, password="{PASSWORD}")
+"""
+JOIN = f"""
 from django.contrib.auth.models import User
 from django.utils import timezone
 from conversations.models import Conversation
-from tools.models import Tool
-Tool.objects.filter(name="calculator").update(approval="always")
-row = Conversation.objects.get(pk="{chat}")
-for name, role in (("bob", "writer"), ("carol", "approver"), ("dan", "viewer")):
-    user = User.objects.create_user(name, password="{password}")
+row = Conversation.objects.get(pk="{{chat}}")
+for name, role in {PEOPLE}:
+    user = User.objects.get(username=name)
     row.participants.create(
         user=user, name=name, role=role, accepted_at=timezone.now()
     )
+"""
+LEAVE = """
+from django.utils import timezone
+from conversations.models import Participant
+bob = Participant.objects.filter(name="bob", conversation="{chat}")
+bob.update(revoked_at=timezone.now())
 """
 LONG = "hold it at length 40"
 
@@ -72,26 +85,38 @@ class Scene:
         return page
 
 
+@pytest.fixture(scope="module")
+def module_host() -> Iterator[ThinkingHost]:
+    with ThinkingHost() as host:
+        yield host
+
+
+@pytest.fixture(scope="module")
+def site(start_module_server: StartServer, module_host: ThinkingHost) -> ServerProcess:
+    """A server with the people, who share a new chat in each test."""
+    server = start_module_server()
+    rows = ROWS.replace("{url}", module_host.url)
+    server.manage("shell", "--no-imports", "-c", rows + PREPARE)
+    return server
+
+
 @pytest.fixture
-def scene(browser: Browser, start_server: StartServer) -> Iterator[Scene]:
-    server = start_server()
-    with (
-        ThinkingHost() as host,
-        signed_in(browser, server) as context,
-        ExitStack() as contexts,
-    ):
-        server.manage("shell", "-c", ROWS.replace("{url}", host.url))
+def scene(
+    browser: Browser, site: ServerProcess, module_host: ThinkingHost
+) -> Iterator[Scene]:
+    module_host.begin_anew()
+    with signed_in(browser, site) as context, ExitStack() as contexts:
         faults: list[str] = []
-        owner = watched(context, server.url, faults)
+        owner = watched(context, site.url, faults)
         owner.goto("/")
         send_message(owner, "begin")
         expect_end(owner)
         chat = chat_address(owner).rstrip("/").rpartition("/")[2]
-        joining = JOIN.replace("{chat}", chat).replace("{password}", PASSWORD)
-        server.manage("shell", "-c", joining)
+        site.manage("shell", "--no-imports", "-c", JOIN.replace("{chat}", chat))
         owner.reload()
-        yield Scene(owner, host, server, browser, contexts, faults)
+        yield Scene(owner, module_host, site, browser, contexts, faults)
         assert faults == []
+    module_host.go_on.set()  # what a test has not let end
 
 
 def test_people_see_who_else_is_there_also_without_a_websocket(scene: Scene):
@@ -242,10 +267,7 @@ def test_a_viewer_sees_but_changes_nothing(scene: Scene):
 def test_somebody_removed_leaves_the_page(scene: Scene):
     bob = scene.open("bob", NO_SOCKETS)
     scene.faults.clear()
-    code = "from conversations.models import Participant\n" + (
-        "from django.utils import timezone\n"
-        "Participant.objects.filter(name='bob').update(revoked_at=timezone.now())"
-    )
-    scene.server.manage("shell", "-c", code)
+    chat = chat_address(bob).rstrip("/").rpartition("/")[2]
+    scene.server.manage("shell", "--no-imports", "-c", LEAVE.replace("{chat}", chat))
     expect(bob.locator(".turn")).to_have_count(0)
     scene.faults.clear()  # the console reports each 404
