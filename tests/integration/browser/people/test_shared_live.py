@@ -30,7 +30,8 @@ END = """
 from datetime import timedelta
 from django.utils import timezone
 from conversations.models import ShareLink
-ShareLink.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+links = ShareLink.objects.filter(conversation="{chat}")
+links.update(expires_at=timezone.now() - timedelta(seconds=1))
 """
 
 
@@ -59,23 +60,37 @@ def share(page: Page, kind: str, *shown: str) -> str:
     return link
 
 
+@pytest.fixture(scope="module")
+def module_host() -> Iterator[ThinkingHost]:
+    with ThinkingHost() as host:
+        yield host
+
+
+@pytest.fixture(scope="module")
+def site(start_module_server: StartServer, module_host: ThinkingHost) -> ServerProcess:
+    """A server on which each test has a chat and a link of its own."""
+    server = start_module_server(SHARE_LINKS="public")
+    rows = ROWS.replace("{url}", module_host.url)
+    server.manage("shell", "--no-imports", "-c", rows)
+    return server
+
+
 @pytest.fixture
-def scene(browser: Browser, start_server: StartServer) -> Iterator[Scene]:
-    server = start_server(SHARE_LINKS="public")
-    with (
-        ThinkingHost() as host,
-        signed_in(browser, server) as context,
-    ):
-        server.manage("shell", "-c", ROWS.replace("{url}", host.url))
+def scene(
+    browser: Browser, site: ServerProcess, module_host: ThinkingHost
+) -> Iterator[Scene]:
+    module_host.begin_anew()
+    with signed_in(browser, site) as context:
         faults: list[str] = []
-        writer = watched(context, server.url, faults)
+        writer = watched(context, site.url, faults)
         writer.goto("/")
         send_message(writer, "begin")
         expect_end(writer)
-        stranger = browser.new_context(base_url=server.url)
-        reader = watched(stranger, server.url, faults)
-        yield Scene(writer, reader, host, server, faults)
+        stranger = browser.new_context(base_url=site.url)
+        reader = watched(stranger, site.url, faults)
+        yield Scene(writer, reader, module_host, site, faults)
         stranger.close()
+    module_host.go_on.set()  # what a test has not let end
 
 
 def test_what_follows_appears_as_the_link_shows_it(scene: Scene):
@@ -202,10 +217,12 @@ def test_an_open_page_ends_with_its_link(scene: Scene, ending: str):
     reader.goto(share(writer, "also what follows"))
     expect(reader.locator(".turn")).to_have_count(1)
     if ending == "expired":
-        scene.server.manage("shell", "-c", END)
+        chat = chat_address(writer).rstrip("/").rpartition("/")[2]
+        end = END.replace("{chat}", chat)
+        scene.server.manage("shell", "--no-imports", "-c", end)
     else:
         writer.goto("/shares/")
-        writer.get_by_role("button", name="Revoke").click()
+        writer.get_by_role("button", name="Revoke").first.click()  # the newest
     expect(
         reader.get_by_role("heading", name="This link does not open")
     ).to_be_visible()
