@@ -136,9 +136,7 @@ class ChatDecoder:
             return ()
         text = self._plain_text(chunk) if self._message.in_text else None
         if text is None:
-            deltas = list(self._chunk(chunk))
-            self._has_answer = self._has_answer or any(map(_is_answer, deltas))
-            return deltas
+            return self._note_answer(self._chunk(chunk))
         return (TextDelta(TEXT, text),) if text else ()
 
     def match_plain_text(self, data: Any) -> tuple[str, Callable[[str], Delta]] | None:
@@ -249,7 +247,11 @@ class ChatDecoder:
 
     def _read_unread(self) -> Iterator[Delta]:
         self._message.is_whole = True
-        for delta in self._message.feed(self._unread):
+        yield from self._note_answer(self._message.feed(self._unread))
+
+    def _note_answer(self, deltas: Iterable[Delta]) -> Iterator[Delta]:
+        """The deltas one by one, so that those before an error count."""
+        for delta in deltas:
             self._has_answer = self._has_answer or _is_answer(delta)
             yield delta
 

@@ -18,7 +18,7 @@ from llm.errors import (
 )
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_chat.usage import usage_of
-from llm.wire.delta_reader import decode_body
+from llm.wire.delta_reader import DeltaReader, decode_body
 from llm.wire.deltas import FinishDelta, StartDelta, TextDelta, ToolCallDelta
 from llm.wire.items import CITED_TEXT, LONGEST_QUOTATION
 from llm.wire.sse import SSEDecoder
@@ -1161,6 +1161,16 @@ class TestErrors:
         deltas, error = decode_body(CODEC.decode, orjson.dumps(failed))
         assert isinstance(error, RateLimited)
         assert output_texts(built(deltas)) == [("message", "Hi")]
+
+    def test_text_and_usage_beside_an_error_count(self):
+        usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+        failed = chunk({"content": "lo"}, "error", usage=usage)
+        failed["choices"][0]["error"] = {"code": 502, "message": "Down."}
+        reader = DeltaReader(CODEC.decoder())
+        builder = built(reader.feed(frames(chunk({"content": "Hel"}), failed)))
+        assert isinstance(reader.error, ProviderDown)
+        assert output_texts(builder) == [("message", "Hello")]
+        assert builder.usage["output_tokens"] == 2
 
     def test_a_status_of_success_is_no_error(self):
         status = {"base_resp": {"status_code": 0, "status_msg": ""}}
