@@ -12,7 +12,6 @@ from conversations.access.stored_turn_visibility import (
 )
 from conversations.input.client_outputs import CallAlreadyAnswered, ClientCalls
 from conversations.models import AccessToken, Conversation, Item, Turn
-from conversations.models.turn import skip_failed_requests
 from conversations.turns.history import repair_history
 from llm.errors import BadRequest
 from llm.wire.items import Item as ItemPayload
@@ -67,8 +66,9 @@ def find_conversation(token: AccessToken, named: Any) -> Conversation:
 def load_conversation(token: AccessToken, named: Any) -> list[ItemPayload]:
     """All items that a response with input continues which names this conversation,
     oldest first. Raises ConversationNotFound."""
-    shown = find_conversation(token, named).last_turn_for(token.user_id)
-    last = skip_failed_requests(shown)
+    conversation = find_conversation(token, named)
+    shown = conversation.last_turn_for(token.user_id)
+    last = conversation.skip_failed_requests(shown)
     return load_items_up_to(last) if last is not None else []
 
 

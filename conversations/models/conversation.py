@@ -294,7 +294,7 @@ class Conversation(models.Model):
         if not is_placed:
             parent = self._last_shown(last, chosen)
             if items and "gateway" in (fields.get("options") or {}):
-                parent = skip_failed_requests(parent)
+                parent = self.skip_failed_requests(parent)
         has_outputs = any(item["type"] in OUTPUT_TYPES for item in items)
         if has_outputs and parent is not None:
             items, answered_turn = _new_items(items, parent)
@@ -402,6 +402,16 @@ class Conversation(models.Model):
             return last
         shown = Tree.of(self.pk).shown_leaf(chosen)
         return self.turns.get(pk=shown) if shown else None
+
+    def skip_failed_requests(self, shown: Turn | None) -> Turn | None:
+        """`shown`, the last turn of a branch. If that is a program's request that
+        failed, the end of the branch before it: those sent again are beside it."""
+        before = skip_failed_requests(shown)
+        if before is shown:
+            return shown
+        tree = Tree.of(self.pk)
+        leaf = tree.leaf_of(before.pk) if before else tree.newest
+        return skip_failed_requests(self.turns.filter(pk=leaf).first())
 
     def _end_of(self, turn_id: str, last: Turn | None) -> Turn | None:
         """The newest turn of the branch that goes through this turn. Called with the

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
+from conversations.models import BranchChoice, Conversation, Turn
 from tests.conversations.gateway.forwarding.hosts import (
     CODECS,
     PATHS,
@@ -95,3 +97,25 @@ async def test_an_empty_request_continues_the_one_that_failed(client):
         await respond(client, **named, input=[])
         contents = [each["content"] for each in host.received[-1].body["messages"]]
     assert contents[-1] == "Two"
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+async def test_a_failed_request_that_is_looked_at_ends_no_history(client, is_first):
+    with Host(answered) as host:
+        model = await add_model("openai", CODECS["chat"], host.url, "new-model")
+        owner = await User.objects.aget()
+        talk = await Conversation.objects.acreate(owner=owner)
+        named = {"model": model, "conversation": talk.pk}
+        if not is_first:
+            await respond(client, **named, input="One")
+        host.reply = refused
+        await respond(client, 400, **named, input="Two")
+        host.reply = answered
+        await respond(client, **named, input="Two")
+        failed = await Turn.objects.aget(status=Turn.Status.FAILED)
+        await BranchChoice.objects.acreate(conversation=talk, user=owner, leaf=failed)
+        await respond(client, **named, input="Three")
+        await respond(client, **named, input="Four")
+        messages = host.received[-1].body["messages"]
+    asked = [each["content"] for each in messages if each["role"] == "user"]
+    assert asked == ["One", "Two", "Three", "Four"][is_first:]
