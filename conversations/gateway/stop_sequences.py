@@ -82,8 +82,7 @@ def stop_at_sequences(stream: Stream, stop_filter: StopSequenceFilter) -> Stream
         request: Request, call: ProviderCall
     ) -> AsyncGenerator[list[Delta], None]:
         size, usage, has_ended = 0, UsageDelta(), False
-        # Only a stream can be closed before the host has written, and billed, it all.
-        batches = stream(replace(request, stop=(), stream=True), call)
+        batches = stream(replace(request, stop=()), call)
         async with aclosing(batches):
             async for deltas in batches:
                 size += measure_answer(deltas)
