@@ -47,6 +47,7 @@ class ContentDecoder:
     block."""
 
     __slots__ = (
+        "_late_blocks",
         "_latest",
         "_leading_blocks",
         "_length",
@@ -65,20 +66,23 @@ class ContentDecoder:
         self.container: str | None = None  # id, which proofs include
         self._message: int | None = None  # key of the message being written
         self._length = 0  # characters of its ended blocks
+        self._late_blocks = 0  # begun by a delta alone
         self._receipts: dict[str, tuple[int, Item]] = {}  # without a result, by call id
         self._latest: int | None = None  # the item whose proof takes further blocks
         self._proof_blocks: list[dict[str, Any]] = []  # blocks of its proof
         self._leading_blocks: list[dict[str, Any]] = []  # blocks before the first item
         self._unreadable_calls: list[int] = []  # calls whose input is not an object
 
-    def begin(self, index: int, raw: Any) -> Iterator[Delta]:
-        """Begin a block; nothing happens if it is no object with a type."""
+    def begin(self, index: int, raw: Any, key: int | None = None) -> Iterator[Delta]:
+        """Begin a block; nothing happens if it is no object with a type. `key`: of its
+        item, if that is not the index."""
         if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
             return
-        block = self.open_blocks[index] = Block(index, raw)
+        key = index if key is None else key
+        block = self.open_blocks[index] = Block(key, raw)
         if raw["type"] == "text":
             if self._message is None:
-                self._message, self._length = index, 0
+                self._message, self._length = key, 0
             block.key = self._message
             if text := raw.get("text"):
                 yield from self.add_piece(block, {"type": "text_delta", "text": text})
@@ -87,9 +91,9 @@ class ContentDecoder:
         match raw["type"]:
             case "thinking":
                 block.pieces.append(raw.get("thinking") or "")
-                yield ReasoningDelta(index, block.pieces[0], "summary")
+                yield ReasoningDelta(key, block.pieces[0], "summary")
             case "tool_use" if not is_action(raw):
-                yield ToolCallDelta(index, raw.get("id") or "", raw.get("name") or "")
+                yield ToolCallDelta(key, raw.get("id") or "", raw.get("name") or "")
 
     def add_piece(self, block: Block, delta: dict[str, Any]) -> Iterator[Delta]:
         """Decode a block's delta; after one of unknown type the block is not whole."""
@@ -135,7 +139,8 @@ class ContentDecoder:
                 return
         index = index if isinstance(index, int) else -1
         if index not in self.open_blocks:
-            yield from self.begin(index, block)
+            self._late_blocks += 1  # its index may be the key of an ended item
+            yield from self.begin(index, block, -1 - self._late_blocks)
         yield from self.add_piece(self.open_blocks[index], delta)
 
     def end(self, index: int) -> Iterator[Delta]:

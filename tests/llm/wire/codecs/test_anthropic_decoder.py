@@ -655,6 +655,15 @@ class TestCopiesOfTheApi:
         assert item["content"][0]["text"] == "Hi and more"
         assert "".join(block["text"] for block in content(builder)) == "Hi and more"
 
+    def test_text_after_a_call_is_an_item_of_its_own(self):
+        stream = [*streamed({"type": "text", "text": "A"}, CALL)]
+        late = [piece(0, "text_delta", text="B"), stopped(0)]
+        deltas = decoded_deltas(frames(START, *stream, *late, ended(), STOP))
+        closed = [delta.key for delta in deltas if isinstance(delta, CloseDelta)]
+        assert len(closed) == len(set(closed)) == 3
+        texts = [d.text for d in deltas if isinstance(d, TextDelta) and d.key == 0]
+        assert texts == ["A"]
+
     def test_text_needs_no_block(self):
         [item] = read(piece(0, "text_delta", text="Hi")).output
         assert item["content"][0]["text"] == "Hi"
