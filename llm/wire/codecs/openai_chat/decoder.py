@@ -265,7 +265,10 @@ class ChatDecoder:
             return
         if "choices" not in body and ("detail" in body or "errors" in body):
             raise classify_error(body)
-        if isinstance(body.get("message"), str) and body["message"]:
+        if self._finish:  # whole: a chunk after it may name how the host's job ended
+            return
+        message = body.get("message")
+        if "choices" not in body and isinstance(message, str) and message:
             raise classify_error(body)
         base = body.get("base_resp")
         if isinstance(base, dict) and (code := base.get("status_code")):

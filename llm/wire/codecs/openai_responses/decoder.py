@@ -73,6 +73,14 @@ _PARTS: dict[Any, tuple[str, str]] = {
     "reasoning_text": ("reasoning", "text"),
     "summary_text": ("summary", "text"),
 }
+#: The kinds of deltas that may have streamed a part: some hosts stream reasoning as a
+#: summary and end it as text.
+_ALIKE = {
+    "text": {"text"},
+    "refusal": {"refusal"},
+    "reasoning": {"reasoning", "summary"},
+    "summary": {"reasoning", "summary"},
+}
 _BAD_ENDS = ("failed", "cancelled", "incomplete")
 
 
@@ -82,6 +90,7 @@ class ResponsesDecoder:
 
     _items: OutputItems = field(default_factory=OutputItems)
     _current: OutputItem | None = None  # the current message or reasoning item
+    _streamed: set[str] = field(default_factory=set)  # kinds of text that had deltas
     _start: StartDelta = field(default_factory=StartDelta)
     _ended: bool = False
 
@@ -96,6 +105,7 @@ class ResponsesDecoder:
             text = data.get("delta") or ""
             if self._current is not item:
                 self._go_on(item)
+                self._streamed.add("text")
             item.received["text", data.get("content_index") or 0].append(text)
             return [TextDelta(item.key, text, item.phase)]
         if type in ("error", "response.error") or (
@@ -216,11 +226,13 @@ class ResponsesDecoder:
             return []
         kind, field = known
         in_message = kind in ("text", "refusal")
+        name = "summary_index" if kind == "summary" else "content_index"
+        number, whole = data.get(name) or 0, part.get(field)
+        if self._streamed & _ALIKE[kind] and not self._has_deltas(data, kind, number):
+            return []  # its deltas named another item or index
         item = self._items.find_of_type(data, "message" if in_message else "reasoning")
         if item is None or item.done or self._is_over(item):
             return []
-        name = "summary_index" if kind == "summary" else "content_index"
-        number, whole = data.get(name) or 0, part.get(field)
         if not isinstance(whole, str) or not (
             rest := item.missing(kind, whole, number)
         ):
@@ -235,6 +247,10 @@ class ResponsesDecoder:
             case "summary":
                 return [ReasoningDelta(item.key, rest, "summary", number)]
         return [ReasoningDelta(item.key, rest, "text", number)]
+
+    def _has_deltas(self, data: dict[str, Any], kind: str, number: int) -> bool:
+        item = self._items.find_addressed(data)
+        return item is not None and (kind, number) in item.received
 
     def _input_done(self, data: dict[str, Any]) -> list[Delta]:
         item = self._items.find_of_type(data, "custom_tool_call")
@@ -303,6 +319,7 @@ class ResponsesDecoder:
     def _record_delta(self, data: dict[str, Any], kind: str, part: int) -> OutputItem:
         item = self._items.get_or_add(data)
         self._go_on(item)
+        self._streamed.add(kind)
         item.received[kind, part].append(data.get("delta") or "")
         return item
 

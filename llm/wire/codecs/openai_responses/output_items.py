@@ -127,10 +127,13 @@ class OutputItems:
     def find_of_type(self, data: Mapping[str, Any], type: str) -> OutputItem | None:
         """The item of this type that the `done` event of a part of it refers to, or a
         new one; None if the event's index is that of another item."""
-        item = self.by_id.get(_name(data, "item_id"))
-        item = item or self._by_index.get(data.get("output_index", 0))
-        item = item or self.add(data)
+        item = self.find_addressed(data) or self.add(data)
         return item if item.type in ("", type) else None
+
+    def find_addressed(self, data: Mapping[str, Any]) -> OutputItem | None:
+        """The item whose id or index an event of a part names."""
+        item = self.by_id.get(_name(data, "item_id"))
+        return item or self._by_index.get(data.get("output_index", 0))
 
     def find_by_id(self, fields: Mapping[str, Any]) -> OutputItem | None:
         """The item that `fields` describes, found by its id or its call id."""

@@ -1178,6 +1178,23 @@ class TestErrors:
             ("message", "Hi")
         ]
 
+    @pytest.mark.parametrize(
+        "late",
+        [
+            {"choices": [], "message": "done"},
+            {"message": "done"},
+            {"choices": [], "base_resp": {"status_code": 1000, "status_msg": "Late."}},
+        ],
+    )
+    def test_nothing_after_the_end_of_an_answer_fails_it(self, late: Any):
+        answer = read(chunk({"content": "Hi"}, "stop"), late)
+        assert output_texts(answer) == [("message", "Hi")]
+
+    def test_a_message_beside_choices_is_no_error(self):
+        queued = {"choices": [], "message": "queued"}
+        answer = read(queued, chunk({"content": "Hi"}, "stop"))
+        assert output_texts(answer) == [("message", "Hi")]
+
     def test_an_answer_of_200_may_be_an_error(self):
         body = {"error": {"code": "content_filter", "status": 400, "message": "No."}}
         with pytest.raises(ContentPolicy) as raised:

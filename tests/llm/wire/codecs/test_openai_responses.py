@@ -233,6 +233,24 @@ def test_text_may_be_in_the_end_of_its_part_alone(
     assert [part["text"] for part in item["content"]] == ["Hello"]
 
 
+@pytest.mark.parametrize(
+    "other", [{"output_index": 1, "item_id": "msg_2"}, {"content_index": 1}]
+)
+def test_the_end_of_a_part_at_another_place_than_its_deltas_adds_nothing(
+    other: dict[str, Any],
+):
+    events = [
+        added(0, MESSAGE),
+        text(0, "Hello"),
+        part_done("output_text.done", text="Hello") | other,
+        part_done("content_part.done", part=WHOLE) | other,
+    ]
+    answer = built(decoded_deltas(START, *events, end()))
+    assert "".join(
+        part["text"] for item in answer.output for part in item["content"]
+    ) == ("Hello")
+
+
 def test_a_refusal_and_thoughts_may_be_in_the_end_of_their_part_alone():
     ends = [
         added(0, {**REASONING, "summary": []}),
