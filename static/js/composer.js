@@ -1,6 +1,6 @@
 // Message box: grows with its text, stores the draft, and sends on Enter.
 
-import { $, notice } from "./dom.js";
+import { $, newKey, notice } from "./dom.js";
 import { draftOf } from "./drafts.js";
 import { Files, inWords } from "./files.js";
 import { hasArrived } from "./people/arrival.js";
@@ -71,7 +71,7 @@ export class Composer {
     $("#choose-model")?.click();
   }
 
-  /** Restores a message before what was typed since; says why it was refused. */
+  /** Restores a message before what was typed since. */
   giveBack({ text, parts }, why = "") {
     this.#files.giveBack(parts ?? []);
     this.#prepend(text);
@@ -114,7 +114,7 @@ export class Composer {
     }
     // Stored until it has arrived.
     const { value: key } = this.#form.elements.key;
-    this.#draft.storeKey(key);
+    if (!isSuggestion) this.#draft.storeKey(key);
     session.set(SENT, `${key} ${this.#draft.name}`);
     if (this.#files.isEmpty) return;
     event.preventDefault();
@@ -155,7 +155,9 @@ export class Composer {
   #changed() {
     this.#grow();
     const choices = choicesOf(this.#form);
-    this.#draft.store(this.#text.value, choices, JSON.stringify(choices) !== this.#usual);
+    const isUnusual = JSON.stringify(choices) !== this.#usual;
+    if (!this.#draft.store(this.#text.value, choices, isUnusual)) return;
+    this.#form.elements.key.value = newKey();
   }
 
   #clear() {
@@ -168,15 +170,18 @@ export class Composer {
     if (this.#text.value || !this.#files.isEmpty) return;
     const text = await this.#draft.readLost();
     this.#files.restore(this.#draft.files);
-    if (!this.#text.value) this.#restoreChoices();
+    const isAlone = !this.#text.value;
     if (text) this.#prepend(text);
+    if (isAlone) this.#restoreChoices();
   }
 
-  /** And the key of what was sent: the server may have it. A refused one has another. */
+  /** And the key of what was sent: the server may have it. */
   #restoreChoices() {
     const { choices, key } = this.#draft;
     if (choices) restoreChoices(this.#form, choices, this.#chosen);
-    if (key && !$("#composer-errors .is-error")) this.#form.elements.key.value = key;
+    if (!key || $("#composer-errors .is-error")) return;
+    this.#form.elements.key.value = key;
+    this.#draft.storeKey(key);
   }
 
   #prepend(text) {

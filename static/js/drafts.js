@@ -3,7 +3,7 @@
 // Each page has a draft of its own, which its tab finds again after a reload. One that a tab
 // has left is found by the next tab with a new chat, or with the same chat, also after a
 // crash: an open page has a lock with the name of its draft. Browsers have locks on https
-// only; without them a draft that is unchanged for an hour counts as left, a copy of a tab
+// only; without them a draft unchanged for an hour counts as left, a copy of a tab
 // begins with the tab's draft, and a tab that is new to a chat with the last text there.
 
 import { newKey } from "./dom.js";
@@ -11,7 +11,7 @@ import { isForgotten } from "./people/waiting.js";
 import { local, session } from "./stored.js";
 
 const LIFE = 30 * 24 * 3600_000; // milliseconds of a new chat's draft
-const QUIET = 3600_000; // milliseconds without a change in a tab that is open
+const QUIET = 3600_000; // milliseconds without a change
 
 /** `shown` is the text that the page opens with, as of a saved prompt: a draft with another
  *  text stays for a page without one. `readLost()` is a promise of a text that is found
@@ -52,7 +52,7 @@ class Draft {
     addEventListener("pagehide", () => this.#leave());
   }
 
-  /** A chat's page that is new to its tab may show what a crash has left. */
+  /** A chat's page that is new to its tab shows what a crash has left. */
   #isFree({ isLeft, name }) {
     if (isLeft || navigator.locks) return isLeft;
     return this.#before.includes(name) || !(this.#isNew || this.#before.length);
@@ -70,7 +70,6 @@ class Draft {
 
   #begin() {
     this.#files = this.files;
-    this.#key = this.key;
     this.store(this.read(), this.choices, Boolean(this.choices));
   }
 
@@ -91,7 +90,7 @@ class Draft {
     return this.#isMine && this.#found.key;
   }
 
-  /** Two tabs that a browser restores do not take the same one. */
+  /** Two restored tabs do not take the same one. */
   async readLost() {
     if (this.#found || !navigator.locks) return "";
     try {
@@ -107,7 +106,6 @@ class Draft {
     const lost = this.#choose(this.#stored().filter(({ name }) => !open.has(name)));
     this.#found = lost && { ...lost, isLeft: true }; // by its crash
     if (!lost) return "";
-    this.#key = lost.key;
     this.storeFiles(this.files); // some draft always names the files that are stored
     local.remove(lost.name);
     return lost.text;
@@ -127,11 +125,15 @@ class Draft {
     return own ?? (isBusy ? undefined : newest(drafts.filter(hasContent)));
   }
 
+  /** Whether it is another text than was sent. */
   store(text, choices = this.#choices, isUnusual = false) {
+    const isOther = this.#key && text !== this.#text;
+    if (isOther) this.#key = "";
     this.#text = text;
     this.#choices = this.#isNew ? choices : undefined;
     this.#isUnusual = this.#isNew && isUnusual;
     this.#write();
+    return isOther;
   }
 
   /** False if the browser stores no draft. */
@@ -140,7 +142,7 @@ class Draft {
     return this.#write();
   }
 
-  /** That of the message that is being sent now: the server takes none twice. */
+  /** That of the message that is being sent. */
   storeKey(key) {
     this.#key = key;
     this.#write();

@@ -1,6 +1,6 @@
-// A new chat's first message is sent once, also if the connection or the page is lost: it
-// is stored with its idempotency key until its arrival is known, and sent again by any page
-// of a chat. The server answers a key that it knows with its turn.
+// A new chat's first message is sent once, also if the page is lost: it is stored with its
+// idempotency key until its arrival is known, and sent again by any page of a chat. The
+// server answers a key that it knows with its turn.
 
 import { $, element, isSignIn, leave, newKey, notice } from "../dom.js";
 import { restOf } from "../polling/rounds.js";
@@ -51,7 +51,7 @@ export class NewChatOutbox {
     this.#flush();
   }
 
-  /** Makes due what this tab was sending, and here what another page was refused. */
+  /** Makes due what this tab was sending, and what another page was refused. */
   #release(message, mine) {
     if (message.key === mine) this.#waiting.add({ ...message, dueAt: 0 });
     else if (this.#isNew && message.isRefused) {
@@ -66,8 +66,11 @@ export class NewChatOutbox {
     const text = body.get("text") || body.get("suggestion") || "";
     if (!text.trim() || $("#attached li")) return; // no files
     if (sizeOf(text) > this.#form.dataset.maxText) return; // the composer refuses it
+    const field = $("[name=key]", this.#form);
+    const isOther = (each) => each.key === field.value && each.text !== text;
+    if (this.#waiting.messages.some(isOther)) field.value = newKey();
     const message = {
-      key: body.get("key") || newKey(),
+      key: field.value || newKey(),
       text,
       fields: [...body].filter(([name, value]) => isKept(name, value)),
       at: Date.now(),
@@ -80,7 +83,7 @@ export class NewChatOutbox {
     }
     event.preventDefault();
     event.stopImmediatePropagation();
-    $("[name=key]", this.#form).value = newKey(); // of the next message
+    field.value = newKey(); // of the next message
     $("#text").value = "";
     $("#text").dispatchEvent(new Event("input", { bubbles: true }));
     this.#say(this.#words.kept);
@@ -137,7 +140,7 @@ export class NewChatOutbox {
     return false;
   }
 
-  /** It ends, as all other tabs wait for the lock. */
+  /** It ends: other tabs wait for the lock. */
   async #post({ key, text, fields = [] }) {
     const body = new FormData();
     const token = $("[name=csrfmiddlewaretoken]", this.#form).value;
@@ -155,7 +158,7 @@ export class NewChatOutbox {
     this.#waiting.add({ ...message, failures: failures + 1, dueAt: Date.now() + pause });
   }
 
-  /** Says what became of the messages, and plans the next attempt. */
+  /** Says what became of the messages; plans the next round. */
   #report() {
     const refused = this.#waiting.messages.filter(({ isRefused }) => isRefused);
     const paused = this.#waiting.messages.filter(isToBeRetried);
@@ -217,13 +220,12 @@ const isDue = ({ isRefused, dueAt = 0 }) => !isRefused && dueAt <= Date.now();
 
 const isToBeRetried = ({ isRefused, failures }) => !isRefused && failures > 0;
 
-/** Whether no answer came, or one that says nothing of the message. */
+/** Without an answer, or with one that says nothing of it. */
 const isForLater = (response) => !response || response.status === 429 || response.status >= 500;
 
 const isOfChat = ({ redirected, url }) =>
   redirected && new URL(url).pathname.startsWith("/chat/");
 
-/** Options such as the model go with the text. */
 function isKept(name, value) {
   return typeof value === "string" && !["csrfmiddlewaretoken", "key"].includes(name);
 }

@@ -347,10 +347,15 @@ test("a draft that was sent comes back with the key of that, in its own tab", ()
   leave();
   const again = open(tab);
   assert.equal(again.draft.key, "k1");
+  again.draft.storeKey("k1"); // as the message box does
   again.leave(); // unchanged
-  const last = open(tab).draft;
-  assert.equal(last.key, "k1");
+  const last = open(tab);
+  assert.equal(last.draft.key, "k1");
   assert.ok(!open(storage()).draft.key); // it is open
+  last.draft.storeKey("k1");
+  last.draft.store("Another");
+  last.leave();
+  assert.ok(!open(tab).draft.key);
 });
 
 test("a page that gives back a refused message goes on with its draft", () => {

@@ -51,17 +51,21 @@ const { Composer } = await import("../../../static/js/composer.js");
 const { giveBackOrphans } = await import("../../../static/js/people/orphans.js");
 const { Waiting, isTooOld } = await import("../../../static/js/people/waiting.js");
 
-/** The page's modules hear no more of its form. */
+/** The page's modules hear no more of it. */
 function leavePage() {
   for (const act of leaving.splice(0)) act();
-  for (const act of submitting.splice(0)) form.removeEventListener("submit", act);
+  for (const [target, ...heard] of listening.splice(0)) target.removeEventListener(...heard);
 }
 
-const submitting = [];
-form.addEventListener = (type, act) => {
-  Element.prototype.addEventListener.call(form, type, act);
-  submitting.push(act);
+const listening = [];
+const listen = (target) => {
+  const { addEventListener } = Object.getPrototypeOf(target);
+  target.addEventListener = (type, act, options) => {
+    addEventListener.call(target, type, act, options);
+    listening.push([target, type, act, options]);
+  };
 };
+for (const target of [form, text, document]) listen(target);
 
 const WORDS = { kept: "Kept", sending: "Sending", refused: "Refused", old: "Too old", newChat: "New chat" };
 const minute = 60_000;
@@ -316,7 +320,7 @@ test("a round that fails keeps no later round from sending", async () => {
 test("a new chat's text larger than the server accepts is not stored to be sent", async (t) => {
   t.after(() => {
     delete form.dataset.maxText;
-    delete document.addEventListener;
+    listen(document);
     globalThis.FormData = Usual;
     text.value = "";
   });
@@ -363,6 +367,66 @@ test("a page that opens with its draft's text goes on with its choices and its k
   assert.equal(key.value, "k11"); // the server has refused the other
   temporary.remove();
   text.value = "";
+});
+
+/** A new chat's page, whose draft was sent with the key k1 while the outbox has that. */
+async function openSent(t, words) {
+  t.after(() => {
+    listen(document);
+    globalThis.FormData = Usual;
+    text.value = "";
+    key.value = "k9";
+  });
+  const Usual = FormData;
+  globalThis.FormData = class extends Map {
+    constructor(_, submitter) {
+      super([["text", text.value], ...(submitter ? [["suggestion", submitter.value]] : [])]);
+      if (submitter) this.delete("text");
+    }
+  };
+  let submitted;
+  document.addEventListener = (type, act) => type === "submit" && (submitted = act);
+  leavePage();
+  const draft = "parley:draft:1:new";
+  sessionStorage.set(draft, `${draft}:d1`);
+  localStorage.setItem(`${draft}:d1`, JSON.stringify({ text: words, key: "k1", at: Date.now(), isLeft: true }));
+  key.value = "k2";
+  await open({ isNew: true, messages: [{ ...kept("k1", Date.now() + minute), text: words }] });
+  new Composer({ conversation: undefined, onSend: () => false, onRefused() {} });
+  const submit = (submitter = null) => {
+    const event = new Event("submit", { cancelable: true });
+    submitted({ target: form, submitter });
+    form.dispatchEvent(Object.defineProperty(event, "submitter", { value: submitter }));
+  };
+  return submit;
+}
+
+const draftKeys = () =>
+  [...localStorage].filter(([name]) => name.startsWith("parley:draft:1:new:")).map(([, draft]) => JSON.parse(draft).key);
+
+test("another text than the restored one is sent beside it, with a key of its own", async (t) => {
+  const submit = await openSent(t, "First");
+  assert.deepEqual([text.value, key.value, draftKeys()], ["First", "k1", ["k1"]]);
+  submit();
+  assert.deepEqual(stored().map(({ key: each }) => each), ["k1"]); // the same is sent once
+  for (const words of ["", "Second"]) {
+    text.value = words;
+    text.dispatchEvent(new Event("input"));
+  }
+  submit();
+  assert.deepEqual(stored().map(({ text: each }) => each), ["First", "Second"]);
+  assert.deepEqual(draftKeys(), [stored()[1].key]);
+});
+
+test("a suggestion is sent beside the restored text, whose draft has not its key", async (t) => {
+  const submit = await openSent(t, "First");
+  const suggestion = Object.assign(new Element("button", { name: "suggestion" }), {
+    ...{ name: "suggestion", value: "Plan a trip" },
+  });
+  submit(suggestion);
+  assert.deepEqual(stored().map(({ text: each }) => each), ["First", "Plan a trip"]);
+  assert.equal(stored()[1].key, key.value);
+  assert.deepEqual(draftKeys(), ["k1"]);
 });
 
 test("a message is not sent without a file that cannot be read", async (t) => {
