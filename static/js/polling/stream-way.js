@@ -7,7 +7,7 @@ import { EVENT_TYPES, TERMINAL } from "../turn-state.js";
 import { Changes } from "./changes.js";
 
 const MAINTENANCE = "maintenance"; // code of an error
-const ACKNOWLEDGED_IN = 10_000; // milliseconds for a message posted
+const ACKNOWLEDGED_IN = 10_000; // milliseconds for a message
 const SLOWEST = 4; // characters per millisecond
 const PASSING = [401, 403, 408, 425, 429]; // may pass
 const EVENT_IN = 25_000; // milliseconds without an event after which a stream is renewed
@@ -202,7 +202,7 @@ export class StreamWay {
       ...(key && { "Idempotency-Key": key }),
     };
     const body = JSON.stringify(content);
-    const signal = AbortSignal.timeout(ACKNOWLEDGED_IN + body.length / SLOWEST);
+    const signal = AbortSignal.timeout(Math.ceil(ACKNOWLEDGED_IN + body.length / SLOWEST));
     return fetch(url, { method: "POST", headers, body, signal });
   }
 }
