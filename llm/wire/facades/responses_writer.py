@@ -71,11 +71,11 @@ class ResponsesWriter:
         frames: list[bytes] = []
         for event in events:
             if isinstance(event, dict):
-                frames += map(event_frame, self._convert(event))
+                frames += map(event_frame, self.feed((event,)))
             elif (frame := self._frame_of_delta(event)) is not None:
                 frames.append(frame)
             else:
-                frames += map(event_frame, self._convert(event.event))
+                frames += map(event_frame, self.feed((event.event,)))
         if self.ended and not self._is_closed:
             self._is_closed = True
             frames.append(DONE)

@@ -116,7 +116,7 @@ class ChatDecoder:
     def feed(self, event: ServerSentEvent) -> Iterable[Delta]:
         """Raises LLMError for an error inside the stream."""
         if self._done:
-            return ()  # an SDK stops at the end marker
+            return self._read_late_usage(event.data)
         if self._garbled:
             raise BadResponse(detail=_excerpt(self._garbled))
         if len(event.data) > MAX_VALUES:
@@ -244,6 +244,16 @@ class ChatDecoder:
             if reason := _reason_of(choice, "finish_reason"):
                 self._finish = reason
                 yield FinishDelta(self._reason(), reason)  # provisional
+
+    def _read_late_usage(self, data: bytes) -> Iterator[Delta]:
+        """Only the counts of what follows the end marker, at which an SDK stops."""
+        try:
+            chunk = orjson.loads(data) if len(data) <= MAX_VALUES else None
+        except orjson.JSONDecodeError:
+            return
+        usage = chunk.get("usage") if isinstance(chunk, dict) else None
+        if isinstance(usage, dict) and usage:
+            yield usage_of(usage, chunk.get("service_tier"))
 
     def _read_unread(self) -> Iterator[Delta]:
         self._message.is_whole = True

@@ -1190,6 +1190,17 @@ class TestErrors:
         answer = read(chunk({"content": "Hi"}, "stop"), late)
         assert output_texts(answer) == [("message", "Hi")]
 
+    def test_counts_behind_the_end_marker_are_read_and_nothing_else_is(self):
+        usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+        late = [
+            chunk({"content": "more"}, usage=usage),
+            {"error": {"message": "Late."}},
+        ]
+        body = frames(chunk({"content": "Hi"}, "stop"), "[DONE]", *late)
+        builder = built(DeltaReader(CODEC.decoder()).feed(body))
+        assert output_texts(builder) == [("message", "Hi")]
+        assert builder.usage["output_tokens"] == 2
+
     def test_a_message_beside_choices_is_no_error(self):
         queued = {"choices": [], "message": "queued"}
         answer = read(queued, chunk({"content": "Hi"}, "stop"))
