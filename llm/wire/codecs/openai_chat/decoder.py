@@ -251,8 +251,9 @@ class ChatDecoder:
             chunk = orjson.loads(data) if len(data) <= MAX_VALUES else None
         except orjson.JSONDecodeError:
             return
-        usage = chunk.get("usage") if isinstance(chunk, dict) else None
-        if isinstance(usage, dict) and usage:
+        if not isinstance(chunk, dict):
+            return
+        if isinstance(usage := chunk.get("usage"), dict) and usage:
             yield usage_of(usage, chunk.get("service_tier"))
 
     def _read_unread(self) -> Iterator[Delta]:
