@@ -52,8 +52,8 @@ test-all: .venv/dev.stamp  # everything: also every row, crashes, storms, and th
 	$(POSTGRESQL)
 
 test-ci: .venv/dev.stamp  # what .ci/run runs: as test-all, with fewer rows of dear tables and fewer examples
-	$(UNITS) $(TWICE) --hypothesis-profile=quick --row-budget 2 -m "not nightly"
-	$(INTEGRATION) $(QUICK) 3 -m "not nightly"
+	$(UNITS) $(TWICE) --hypothesis-profile=quick --row-budget 1 -m "not nightly"
+	$(INTEGRATION) $(QUICK) 1 -m "not nightly"
 	$(SCALED)
 	$(POSTGRESQL)
 
