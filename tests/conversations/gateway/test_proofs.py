@@ -3,6 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 
 from conversations.gateway.encrypted_reasoning import (
@@ -26,7 +27,9 @@ def stream_of(*deltas: Any) -> tuple[list[Item], dict[str, Any]]:
     writer = EncryptedReasoningWriter(answer, 7)
     builder.begin_call()
     events = [*builder.start(), *builder.feed(list(deltas))]
-    output = writer.feed([*events, *builder.end_call(), *builder.complete()])
+    frames = writer.feed_bytes([*events, *builder.end_call(), *builder.complete()])
+    lines = frames.splitlines()
+    output = [orjson.loads(line[6:]) for line in lines if line.startswith(b"data: {")]
     items = [e["item"] for e in output if e["type"] == "response.output_item.done"]
     return items, output[-1]["response"]
 
