@@ -78,6 +78,7 @@ lint: .venv/dev.stamp
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/mypy .
 	.venv/bin/djlint --check --quiet templates
+	$(PYTEST) --collect-only -qq tests/integration >.venv/collected.txt || { tail -n 40 .venv/collected.txt; false; }
 
 bench: .venv/dev.stamp
 	.venv/bin/python -m benchmarks summary

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.conftest import StartServer
 from tests.conversations.files import PNG
 from tests.integration.browser.people.test_account import (
     expect_drafts,
     sign_in,
     sign_out,
-    start_with_grace,
+    site,
 )
 from tests.integration.browser.test_chat import browser
+from tests.serving import ServerProcess
 
-__all__ = ["browser"]
+__all__ = ["browser", "site"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -42,34 +42,54 @@ def expect_stored(page: Page, count: int) -> None:
     page.wait_for_function(f"async (count) => await ({STORED})() === count", arg=count)
 
 
-def test_files_and_choices_of_a_new_chat_outlive_a_reload(
-    browser: Any, start_server: StartServer
-):
-    server = start_with_grace(start_server)
+def create_folder(site: ServerProcess, name: str) -> str:
+    """The id of a new folder of the administrator's."""
     make = "from conversations.models import Folder; from django.contrib.auth.models"
     make += " import User; f = Folder(owner=User.objects.get(username='admin'));"
-    make += " f.name = 'Work'; f.save(); print(f.pk)"
-    folder = server.manage("shell", "-v0", "-c", make).strip()
+    make += f" f.name = {name!r}; f.save(); print(f.pk)"
+    return site.manage("shell", "-v0", "-c", make).strip()
+
+
+def create_prompt(site: ServerProcess) -> str:
+    """The id of a new saved prompt of the administrator's."""
     make = "from conversations.models import SavedPrompt; from django.contrib.auth"
     make += ".models import User; p = SavedPrompt(owner=User.objects.get(username="
     make += "'admin'), name='sum', text='Summarise this'); p.save(); print(p.pk)"
-    prompt = server.manage("shell", "-v0", "-c", make).strip()
-    context = browser.new_context(base_url=server.url)
-    page = context.new_page()
+    return site.manage("shell", "-v0", "-c", make).strip()
+
+
+@pytest.fixture
+def page(browser: Any, site: ServerProcess) -> Any:
+    context = browser.new_context(base_url=site.url)
+    yield context.new_page()
+    context.close()
+
+
+def test_choices_of_a_new_chat_outlive_a_reload(page: Page, site: ServerProcess):
     sign_in(page, "admin")
-    page.goto(f"/?folder={folder}")
+    page.goto(f"/?folder={create_folder(site, 'Choices')}")
     page.locator("#tools summary").click()
     tool = page.locator("#tools [name=tool]").first
     tool.uncheck()
     in_use = page.locator("#tools [data-slot=count]").inner_text()
     page.locator("#tools summary").click()
     page.locator(".new-options summary").click()
-    page.get_by_label("Effort of thinking").select_option("high")
+    effort = page.get_by_label("Effort of thinking")
+    effort.select_option("high")
     page.reload()  # without a text or a file
     expect(tool).not_to_be_checked()
     expect(page.locator("#tools [data-slot=count]")).to_have_text(in_use)
-    expect(page.get_by_label("Effort of thinking")).to_have_value("high")
+    expect(effort).to_have_value("high")
 
+    page.context.clear_cookies()  # the session is over without a sign-out
+    sign_in(page, "grace")
+    expect(effort).to_have_value("")
+
+
+def test_files_of_a_new_chat_outlive_a_reload(page: Page, site: ServerProcess):
+    sign_in(page, "admin")
+    folder = create_folder(site, "Files")
+    page.goto(f"/?folder={folder}")
     page.locator("#file").set_input_files(FILES)
     names = page.locator(".attached-file [data-slot=name]")
     expect_stored(page, 2)
@@ -80,16 +100,25 @@ def test_files_and_choices_of_a_new_chat_outlive_a_reload(
     expect_stored(page, 1)
     page.reload()
     expect(names).to_have_text(["plan.txt"])
-    page.goto(f"/settings/prompts/{prompt}/use/")
+    page.goto(f"/settings/prompts/{create_prompt(site)}/use/")
     expect(page.get_by_label("Message", exact=True)).to_have_value("Summarise this")
     expect(page.locator("#composer[data-scripted]")).to_be_visible()
     expect(names).to_have_count(0)
     page.goto(f"/?folder={folder}")
     expect(names).to_have_text(["plan.txt"])
 
-    context.clear_cookies()  # the session is over without a sign-out
+
+def test_files_of_a_new_chat_are_those_of_one_user(page: Page, site: ServerProcess):
+    sign_in(page, "admin")
+    names = page.locator(".attached-file [data-slot=name]")
+    page.locator("#file").set_input_files(FILES[:1])
+    expect_stored(page, 1)
+    page.locator("#tools summary").click()
+    tool = page.locator("#tools [name=tool]").first
+    tool.uncheck()
+
+    page.context.clear_cookies()  # the session is over without a sign-out
     sign_in(page, "grace")
-    expect(page.get_by_label("Effort of thinking")).to_have_value("")
     expect(names).to_have_count(0)
     expect_stored(page, 1)
     page.locator("#file").set_input_files(FILES)
@@ -100,7 +129,6 @@ def test_files_and_choices_of_a_new_chat_outlive_a_reload(
     sign_out(page)
     expect_stored(page, 1)
     sign_in(page, "admin")
-    page.goto(f"/?folder={folder}")
     expect(names).to_have_text(["plan.txt"])
     page.get_by_label("Message", exact=True).fill("/echo Read it")
     page.get_by_role("button", name="Send", exact=True).click()
@@ -111,4 +139,3 @@ def test_files_and_choices_of_a_new_chat_outlive_a_reload(
     page.goto("/")
     expect(names).to_have_count(0)
     expect(tool).to_be_checked()
-    context.close()
