@@ -42,5 +42,5 @@ class OpenedTurn:
     route: Route | None = None  # to its model, if it was resolved
     #: Its conversation was created with it, so that it follows nothing.
     is_conversation_new: bool = False
-    #: The running turn that it interrupts, and whose stop is stored already.
-    interrupted: Turn | None = None
+    #: The running turns that it interrupts, and whose stop is stored already.
+    interrupted: Sequence[Turn] = ()

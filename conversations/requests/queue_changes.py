@@ -35,13 +35,13 @@ from llm.wire.items import Item as ItemPayload
 
 
 def notify_running_turn(opened: OpenedTurn) -> None:
-    """After the commit, tell the running turn of a message that steers it or that
-    interrupts it."""
+    """After the commit, tell the running turns of a message that steers or interrupts
+    them."""
     turn = opened.turn
     if turn.steering:
         _after_commit(engine.notify_steering, turn.conversation_id)
-    if opened.interrupted:
-        _after_commit(engine.cancel, opened.interrupted)
+    for interrupted in opened.interrupted:
+        _after_commit(engine.cancel, interrupted)
 
 
 @notes_refusals
@@ -107,7 +107,8 @@ def send_when(turn: Turn, when: When) -> None:
                 waiting_messages.steer(turn)
                 _after_commit(engine.notify_steering, turn.conversation_id)
             case "interrupt":
-                _after_commit(engine.cancel, waiting_messages.interrupt(turn))
+                for interrupted in waiting_messages.interrupt(turn):
+                    _after_commit(engine.cancel, interrupted)
     except waiting_messages.CannotSteer as exc:
         raise CannotSteerConflict from exc
     except waiting_messages.AlreadySent as exc:

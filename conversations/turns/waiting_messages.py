@@ -16,7 +16,7 @@ the conversation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from django.db import connection, transaction
@@ -29,6 +29,7 @@ from conversations.models import (
     Item,
     OpenedTurn,
     ShareLink,
+    Tree,
     Turn,
 )
 from conversations.models.turn import increment_rewritten
@@ -79,18 +80,15 @@ def open_message(
 def _place(opened: OpenedTurn, when: When) -> OpenedTurn:
     turn = opened.turn
     line = _Line.read(turn.conversation_id)
-    if turn.pk not in line.waiting:
-        return opened  # nothing runs before it
-    head = line.head(turn)
+    is_waiting = (
+        turn.pk in line.waiting
+    )  # else nothing that it may steer runs before it
     if when == "steer":
-        if _may_steer(turn, head, [row.payload for row in opened.items]):
+        items = [row.payload for row in opened.items]
+        if is_waiting and _may_steer(turn, line.head(turn), items):
             _ask_to_steer(turn)
         return opened
-    _move_to_front(turn, line)
-    _stop(head)
-    return OpenedTurn(
-        turn=turn, items=opened.items, route=opened.route, interrupted=head
-    )
+    return replace(opened, interrupted=_interrupt(turn, line))
 
 
 @transaction.atomic
@@ -114,16 +112,26 @@ def wait(turn: Turn) -> None:
 
 
 @transaction.atomic
-def interrupt(turn: Turn) -> Turn:
-    """Send a waiting message next, and stop the running turn, which is returned.
+def interrupt(turn: Turn) -> Sequence[Turn]:
+    """Send a waiting message next, and stop the running turn and those that are
+    compared with it. These are returned.
 
     Raises AlreadySent.
     """
     waiting, line = _lock_waiting(turn)
-    head = line.head(waiting)
-    _move_to_front(waiting, line)
-    _stop(head)
-    return head
+    return _interrupt(waiting, line)
+
+
+def stop_before(turn: Turn) -> Sequence[Turn]:
+    """Stop what runs before a turn that was opened to be compared; returns these turns.
+
+    Runs in the transaction that has locked the line (`lock`) and opened the turn.
+    """
+    line = _Line.read(turn.conversation_id)
+    stopped = _find_compared(turn, line)
+    if turn.pk in line.before:
+        stopped.append(line.head(turn))
+    return _stop(stopped)
 
 
 @transaction.atomic
@@ -393,9 +401,36 @@ def _unlink(turn: Turn) -> None:
     ShareLink.objects.filter(leaf=turn.pk).update(leaf=parent)
 
 
-def _stop(head: Turn) -> None:
-    """Store that the running turn is to be stopped; `engine.cancel` stops it sooner."""
-    Turn.objects.not_finished().filter(pk=head.pk).update(cancel_requested=True)
+def _interrupt(turn: Turn, line: _Line) -> Sequence[Turn]:
+    """Store that what runs before the message is to be stopped; `engine.cancel` stops
+    it sooner. Compared answers may still run when the one that it follows has ended.
+    """
+    stopped = _find_compared(turn, line)
+    is_waiting = turn.pk in line.waiting
+    if is_waiting or (stopped and turn.pk in line.before):
+        stopped.append(line.head(turn))
+    if is_waiting:
+        _move_to_front(turn, line)
+    return _stop(stopped)
+
+
+def _stop(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """The turns, each once."""
+    found = {turn.pk: turn for turn in turns}
+    if found:
+        rows = Turn.objects.not_finished().filter(pk__in=found)
+        rows.update(cancel_requested=True)
+    return list(found.values())
+
+
+def _find_compared(turn: Turn, line: _Line) -> list[Turn]:
+    """The unfinished turns of the comparisons that the message goes on with."""
+    compared = [each for each in line.turns.values() if each.comparison]
+    if not compared:
+        return []
+    tree = Tree.of(turn.conversation_id)
+    followed = {tree.turns[pk].comparison for pk in tree.lineage(turn.pk)[:-1]}
+    return [each for each in compared if each.comparison in followed]
 
 
 # Steering

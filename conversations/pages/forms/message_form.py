@@ -30,6 +30,7 @@ from conversations.models.preset import Preset
 from conversations.pages.forms.chat_options_form import EFFORTS, with_effort
 from conversations.pages.forms.file_field import FilesField
 from conversations.pages.forms.turn_form import KEY_FINGERPRINT, TurnForm, allowed_by
+from conversations.turns import waiting_messages
 from conversations.turns.attachments import (
     discard,
     insert_stored,
@@ -306,6 +307,9 @@ class MessageForm(TurnForm):
         if not others:
             return super()._open_turn_in(conversation, items)
         comparison = new_id("cmp")
+        interrupts = self.cleaned_data["when"] == "interrupt"
+        if interrupts:
+            waiting_messages.lock(conversation.pk)
         first = conversation.open_turn(
             items,
             language_model=self.cleaned_data["model"],
@@ -313,6 +317,8 @@ class MessageForm(TurnForm):
             author=self.user,
             **self._place(),
         ).turn
+        for stopped in waiting_messages.stop_before(first) if interrupts else ():
+            transaction.on_commit(partial(engine.cancel, stopped))
         for model in others:
             sibling = conversation.open_turn(
                 [{**item, "id": new_id("msg")} for item in items],

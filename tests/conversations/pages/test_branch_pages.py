@@ -448,6 +448,26 @@ def test_stop_in_the_message_box_stops_all_answers_that_are_compared(
     assert stopped == [turns[1].pk]
 
 
+@pytest.mark.parametrize("asked", [[], ["m-4", "m-5"]])
+def test_interrupt_stops_all_answers_that_are_compared(
+    ada, talk, monkeypatch, django_capture_on_commit_callbacks, asked
+):
+    stopped: list[str] = []
+    monkeypatch.setattr(engine, "cancel", lambda turn: stopped.append(turn.pk))
+    a_finished_turn(talk)
+    names = [a_model(name).public_name for name in ("m-2", "m-3")]
+    url = reverse("conversation", args=[talk.pk])
+    ada.post(url, {"text": "Which?", "compare": names, "key": "k"})
+    compared = sorted(talk.turns.exclude(comparison="").values_list("pk", flat=True))
+    others = [a_model(name).public_name for name in asked]
+    message = {"text": "No", "when": "interrupt", "compare": others, "key": "l"}
+    with django_capture_on_commit_callbacks(execute=True):
+        ada.post(url, message)
+    assert sorted(set(stopped)) == compared
+    requested = talk.turns.filter(cancel_requested=True).values_list("pk", flat=True)
+    assert sorted(requested) == compared
+
+
 def test_more_models_than_can_be_compared_are_refused(ada, talk):
     names = [a_model(f"n-{n}").public_name for n in range(5)]
     url = reverse("conversation", args=[talk.pk])

@@ -155,17 +155,69 @@ def test_an_interrupting_message_is_next_and_stops_what_runs(conversation, runni
     opened = waiting_messages.open_message(
         conversation, [user_message("now")], "interrupt"
     )
-    assert opened.interrupted == running
+    assert opened.interrupted == [running]
     assert texts(conversation) == ["now", "b"]
     running.refresh_from_db()
     assert running.cancel_requested
+
+
+def open_compared(conversation: Conversation, count: int = 3) -> list[Turn]:
+    first = say(conversation, "Which?", comparison="cmp_1")
+    beside = {"parent": first.parent, "is_first": first.parent_id is None}
+    others = [
+        say(conversation, "Which?", comparison="cmp_1", **beside)
+        for _ in range(count - 1)
+    ]
+    BranchChoice.objects.choose(conversation.pk, conversation.owner_id, first.pk)
+    return [first, *others]
+
+
+@pytest.mark.parametrize("ended", [[], [0], [1]])
+def test_an_interrupting_message_stops_all_answers_that_are_compared(
+    conversation, ended
+):
+    compared = open_compared(conversation)
+    for turn in compared:
+        assert claim_store.claim(turn.pk)
+    over = [compared[number] for number in ended]
+    Turn.objects.filter(pk__in=[turn.pk for turn in over]).update(status="completed")
+    elsewhere = say(conversation, "elsewhere", is_first=True)
+    before = [turn for turn in compared if turn not in over]
+    opened = waiting_messages.open_message(
+        conversation, [user_message("now")], "interrupt", parent=compared[0]
+    )
+    assert opened.turn.parent_id == compared[0].pk
+    assert {turn.pk for turn in opened.interrupted} == {turn.pk for turn in before}
+    stopped = Turn.objects.filter(cancel_requested=True)
+    assert set(stopped) == set(before)
+    assert elsewhere not in stopped
+
+
+def test_a_message_behind_compared_answers_that_wait_interrupts_all(
+    conversation, running
+):
+    compared = open_compared(conversation)
+    opened = waiting_messages.open_message(
+        conversation, [user_message("now")], "interrupt", parent=compared[0]
+    )
+    assert set(opened.interrupted) == {running, *compared}
+
+
+def test_a_waiting_message_sent_at_once_stops_all_answers_that_are_compared(
+    conversation,
+):
+    compared = open_compared(conversation)
+    for turn in compared:
+        assert claim_store.claim(turn.pk)
+    waiting = say(conversation, "b", parent=compared[0])
+    assert set(waiting_messages.interrupt(waiting)) == set(compared)
 
 
 def test_nothing_is_interrupted_where_nothing_runs(conversation):
     opened = waiting_messages.open_message(
         conversation, [user_message("now")], "interrupt"
     )
-    assert opened.interrupted is None
+    assert not opened.interrupted
     assert not Turn.objects.filter(cancel_requested=True).exists()
     assert say(conversation, "x", when="steer").steering != "taken"
 
@@ -300,7 +352,7 @@ def test_branches_that_wait_are_not_mixed(conversation, running):
     opened = waiting_messages.open_message(
         conversation, [user_message("now")], "interrupt", parent=turns["x2"]
     )
-    assert opened.interrupted == other
+    assert opened.interrupted == [other]
     steering = say(conversation, "s", when="steer", parent=turns["a1"])
     assert waiting_messages.take(other.pk, conversation.pk) == []
     assert [pk for pk, _ in waiting_messages.take(running.pk, conversation.pk)] == [
