@@ -39,8 +39,8 @@ async def send(conversation: Conversation, text: str, when: When = "queue") -> T
     engine.submit(opened.turn.pk, conversation.pk)
     if opened.turn.steering:
         engine.notify_steering(conversation.pk)
-    if opened.interrupted:
-        await sync_to_async(engine.cancel)(opened.interrupted)
+    for interrupted in opened.interrupted:
+        await sync_to_async(engine.cancel)(interrupted)
     return opened.turn
 
 
