@@ -22,7 +22,7 @@ from llm.provider import Route
 from llm.telemetry import tracing
 from llm.wire.facades.common_shape import MAX_CACHE_SECONDS
 from llm.wire.facades.losses import find_losses, has_seals, short_names
-from llm.wire.request import Request
+from llm.wire.request import Request, single_tools
 from tools.loop.steps import is_allowed, is_limited
 from tools.runtime_tool import RuntimeTool
 
@@ -294,7 +294,8 @@ class GatewayRequest:
     def client_tools(self) -> frozenset[str]:
         """Names of the functions that the client runs."""
         choice = self.request.tool_choice
-        named = {str(tool.get("name")) for tool in self.request.tools}
+        tools = single_tools(self.request.tools)
+        named = {str(tool.get("name")) for tool in tools}
         client_names = named - self.own_tools.keys()
         return frozenset(name for name in client_names if is_allowed(name, choice))
 

@@ -49,7 +49,7 @@ from llm.wire.facades.losses import has_seals
 from llm.wire.facades.request_conversion import portable
 from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import Item
-from llm.wire.request import Request
+from llm.wire.request import Request, single_tools
 from tools.hosted.declared_kinds import (
     DECLARING_FIELDS,
     kinds_of_body,
@@ -325,7 +325,7 @@ async def _read_for_tool_loop(
     ):
         await check_kinds(body, request.tools, token, database)
     # A function that the client declares replaces a server tool of the same name.
-    client_names = {tool.get("name") for tool in request.tools}
+    client_names = {tool.get("name") for tool in single_tools(request.tools)}
     own_tools = {
         name: tool for name, tool in tools.own.items() if name not in client_names
     }

@@ -15,6 +15,7 @@ from conversations.turns.all_except import AllExcept
 from llm.adaptation import hosted_tools
 from llm.errors import BadRequest
 from llm.provider import Route
+from llm.wire.request import is_namespace, members_of
 from tools.execution.without_approval import (
     ERROR_CODE,
     always_needs_approval,
@@ -161,6 +162,8 @@ def _is_supported(
 ) -> bool:
     if speaks_dialect(dialect, route):
         beside: Sequence[dict[str, Any]] = ()  # the host itself checks the combination
+    elif dialect.is_open_responses and is_namespace(tool):
+        return bool(members_of(tool))
     elif dialect.is_open_responses and hosted_tools.kind_of(tool):
         beside = functions
     else:

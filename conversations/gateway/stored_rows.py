@@ -46,6 +46,7 @@ from llm.wire.facades.responses_request import echo_of
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.items import Event, message, new_id
 from llm.wire.items import Item as ItemPayload
+from llm.wire.request import single_tools
 from llm.wire.response_builder import ResponseBuilder
 from tools.loop.steps import is_allowed, is_limited
 
@@ -253,7 +254,8 @@ def _server_tools(turn: Turn) -> Collection[str]:
     named, choice = turn.options.get("server_tools"), turn.options.get("tool_choice")
     if named is not None and not is_limited(choice):
         return frozenset(named)
-    declared = [str(tool.get("name")) for tool in turn.options.get("tools") or ()]
+    tools = single_tools(turn.options.get("tools") or ())
+    declared = [str(tool.get("name")) for tool in tools]
     return AllExcept([name for name in declared if is_allowed(name, choice)])
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from llm import options
-from llm.adaptation import forced_calls, strict_output, structured
+from llm.adaptation import forced_calls, namespaces, strict_output, structured
 from llm.adaptation.dropped_input import find_losses
 from llm.adaptation.forced_calls import ForcedCall
 from llm.adaptation.request_repairs import Repair
@@ -71,6 +71,8 @@ class Adaptation:
     _forced_call: ForcedCall | None = field(init=False, default=None)
     #: Names that the request declares, by those that the model calls.
     _tool_names: Mapping[str, str] = field(init=False, default_factory=dict)
+    #: Functions in namespaces, by the names that they have without.
+    _members: Mapping[str, namespaces.Member] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         request, route = self.request, self.route
@@ -85,6 +87,9 @@ class Adaptation:
             self.has_only_texts = True
             return
         can, codec = route.capabilities, route.endpoint.codec
+        if can.tools is False or not codec.name.startswith("openai_responses"):
+            request, self._members = namespaces.flatten(request)
+            self.request = request
         wants_format = bool(request.text) or self.output_format is not None
         if wants_format or can.tools is False or request.prefill:
             request = self._emulate(request, can, wants_format=wants_format)
@@ -209,7 +214,11 @@ class Adaptation:
     def is_plain(self) -> bool:
         """Whether `feed` returns its input unchanged."""
         return not (
-            self._calls or self._validator or self._forced_call or self._tool_names
+            self._calls
+            or self._validator
+            or self._forced_call
+            or self._tool_names
+            or self._members
         )
 
     def feed(self, deltas: list[Delta]) -> list[Delta]:
@@ -221,7 +230,7 @@ class Adaptation:
             deltas = self._validator.feed(deltas)
         if self._forced_call:
             deltas = self._forced_call.feed(deltas)
-        return deltas
+        return self._restore_namespaces(deltas)
 
     def close(self) -> list[Delta]:
         deltas: list[Delta] = self._calls.close() if self._calls else []
@@ -229,7 +238,12 @@ class Adaptation:
             deltas = [*self._validator.feed(deltas), *self._validator.close()]
         if self._forced_call:
             deltas = [*self._forced_call.feed(deltas), *self._forced_call.close()]
-        return deltas
+        return self._restore_namespaces(deltas)
+
+    def _restore_namespaces(self, deltas: list[Delta]) -> list[Delta]:
+        if not self._members:
+            return deltas
+        return [namespaces.restore(delta, self._members) for delta in deltas]
 
     @property
     def problem(self) -> BadResponse | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from llm.errors import BadResponse
@@ -86,6 +86,7 @@ class ToolCallDelta:
     call_id: str = ""
     name: str = ""
     arguments: str = ""
+    namespace: str = ""  # of the function, where the request declares one
 
 
 @dataclass(slots=True)
@@ -208,9 +209,8 @@ def merge(deltas: list[Delta], most: int = sys.maxsize) -> list[Delta]:
                 and not delta.name
                 and len(last.arguments) < most
             ):
-                merged[-1] = ToolCallDelta(
-                    key, last.call_id, last.name, last.arguments + delta.arguments
-                )
+                whole = last.arguments + delta.arguments
+                merged[-1] = replace(last, arguments=whole)
             case _:
                 merged.append(delta)
     return merged
@@ -235,6 +235,7 @@ def _has_valid_call(delta: Any) -> bool:
         isinstance(delta.call_id, str)
         and isinstance(delta.name, str)
         and isinstance(delta.arguments, str)
+        and isinstance(delta.namespace, str)
     )
 
 
@@ -263,7 +264,7 @@ def sanitize(delta: Delta) -> None:
 
 _WHOLE: dict[type, tuple[str, ...]] = {
     StartDelta: ("response_id", "model"),
-    ToolCallDelta: ("call_id", "name"),
+    ToolCallDelta: ("call_id", "name", "namespace"),
     AnnotationDelta: ("annotation",),
     ItemDelta: ("item",),
     ProofDelta: ("raw",),

@@ -180,6 +180,8 @@ class ItemStream:
             "name": name,
             "arguments": "",
         }
+        if namespace := next((each.namespace for each in calls if each.namespace), ""):
+            call["namespace"] = namespace
         opened = self._add(key, "fc", call)
         text = self._sanitize(opened, "".join(call.arguments for call in calls))
         if text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,3 +58,27 @@ class Request:
     forwarded: ForwardedBody | None = None
     #: Merged into the provider's body last, unchanged (staff's extras of a model).
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def is_namespace(tool: Mapping[str, Any]) -> bool:
+    """Whether it is a group of client functions, as Codex declares some."""
+    return tool.get("type") == "namespace"
+
+
+def members_of(tool: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The functions of a namespace, and what else a client declares in it."""
+    tools = tool.get("tools")
+    return (
+        [each for each in tools if isinstance(each, dict)]
+        if isinstance(tools, list)
+        else []
+    )
+
+
+def single_tools(tools: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The tools, with the members of namespaces instead of these."""
+    for tool in tools:
+        if is_namespace(tool):
+            yield from members_of(tool)
+        else:
+            yield tool

@@ -14,6 +14,7 @@ from llm.adaptation import hosted_tools as hosted
 from llm.db.statements import CompiledQuery
 from llm.db.user_parameter import UserParameter
 from llm.provider import Route
+from llm.wire.request import single_tools
 from tools.loop.steps import is_allowed, is_limited
 from tools.models import PermittedTools
 from tools.models import Tool as ToolRow
@@ -42,7 +43,8 @@ class AvailableTools:
     @property
     def client(self) -> frozenset[str]:
         """Names of the tools that the client runs."""
-        named = frozenset(t["name"] for t in self.declared if t["type"] == "function")
+        tools = single_tools(self.declared)
+        named = frozenset(t["name"] for t in tools if t["type"] == "function")
         return named | hosted.client_functions(self.declared)
 
     @property
@@ -89,7 +91,7 @@ def load_available_tools(
         return AvailableTools(declared=declared)
     offered = permitted_tools(turn)
     allowed = preset.tool_names() if preset else None
-    declared_names = {tool.get("name") for tool in declared}
+    declared_names = {tool.get("name") for tool in single_tools(declared)}
 
     def is_on(name: str) -> bool:
         wanted = (named is None or name in named) and name not in unwanted

@@ -15,6 +15,7 @@ from typing import Any
 from llm.wire.facades import chat_shape, messages_shape, responses_shape
 from llm.wire.facades.common_shape import SERVER_TOOLS, Choice
 from llm.wire.facades.field_checks import Schema, fields, object_of, request_body, wrong
+from llm.wire.request import single_tools
 
 Body = Mapping[str, Any]
 
@@ -95,7 +96,7 @@ def _check_choice(
 ) -> None:
     tools = body.get("tools") or []
     kinds = {_undated(tool.get("type")) for tool in tools}
-    known = {*map(_tool_name, tools)}
+    known = {*map(_tool_name, tools), *map(_tool_name, single_tools(tools))}
     own = [tool for tool in tools if tool.get("type") == SERVER_TOOLS]
     known |= {name for tool in own for name in tool.get("names") or ()}
     for kind, name in chosen:

@@ -15,7 +15,7 @@ from typing import Any
 from llm.wire.facades.common_shape import EFFORTS
 from llm.wire.facades.field_checks import integer
 from llm.wire.items import Item
-from llm.wire.request import Request
+from llm.wire.request import Request, is_namespace, members_of
 
 #: Fields that the gateway handles itself, or that concern only the delivery.
 _SERVED = frozenset(
@@ -101,6 +101,9 @@ def _tool(
         function = {"type": "function", "name": tool["name"]}
         function |= {n: tool[n] for n in ("description", "strict") if tool.get(n)}
         yield {**function, "parameters": tool["input_schema"]}
+    elif is_namespace(tool):  # `llm.adaptation` sends its functions
+        if members_of(tool):
+            yield dict(tool)
     elif tool["type"] in ("custom", "function") or tool["type"] in hosted_tools:
         yield dict(tool)
 

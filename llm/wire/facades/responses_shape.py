@@ -59,10 +59,18 @@ _allowed_tools = {
 _responses_choice = by_type(
     {**_named, "allowed_tools": record(_allowed_tools, ["tools"])}, _hosted
 )
+_functions: dict[str, Check] = {"function": flat_function, "custom": flat_custom}
 _responses_tool = by_type(
     {
-        "function": flat_function,
-        "custom": flat_custom,
+        **_functions,
+        "namespace": record(
+            {
+                "name": nonempty,
+                "description": string,
+                "tools": array(by_type(_functions, anything)),
+            },
+            ["name", "tools"],
+        ),
         SERVER_TOOLS: server_tool,
     },
     anything,
@@ -111,7 +119,13 @@ _message = by_type(
 _thoughts = array(record({"text": string}))
 _output = either(str=string, list=_input_parts)
 _function_call = record(
-    {"call_id": nonempty, "name": nonempty, "arguments": string, "status": string},
+    {
+        "call_id": nonempty,
+        "name": nonempty,
+        "namespace": string,
+        "arguments": string,
+        "status": string,
+    },
     ["call_id", "name", "arguments"],
 )
 _custom_call = record(

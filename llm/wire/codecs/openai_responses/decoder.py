@@ -335,7 +335,9 @@ class ResponsesDecoder:
         if item.is_announced or not name:
             return []
         item.is_announced, self._current = True, None
-        return [ToolCallDelta(item.key, fields.get("call_id") or "", name)]
+        namespace = fields.get("namespace") or ""
+        call_id = fields.get("call_id") or ""
+        return [ToolCallDelta(item.key, call_id, name, namespace=namespace)]
 
     def _complete(
         self, item: OutputItem, fields: dict[str, Any], *, is_cut: bool = False
