@@ -180,13 +180,25 @@ class RuntimeTool:
     own_sign_in: OwnSignIn | None = None  # None: the user need not sign in anywhere
     label: str = ""  # for users; defaults to the name
     source: str = ""  # where the code is, for staff
-    _definition: dict[str, Any] | None = field(
-        default=None, init=False, compare=False, repr=False
-    )
+    # These follow from the others. All turns share a tool, so they are set once.
+    risk_class: Risk = field(init=False, compare=False, repr=False)
+    asks_after_untrusted: bool = field(init=False, compare=False, repr=False)
+    #: What models receive, in the Responses shape. Do not change it.
+    definition: dict[str, Any] = field(init=False, compare=False, repr=False)
 
-    @property
-    def risk_class(self) -> Risk:
-        return self.risk or ("none" if self.replay == "safe" else "changes")
+    def __post_init__(self) -> None:
+        risk = self.risk or ("none" if self.replay == "safe" else "changes")
+        asks = risk in ("changes", "both") and not self.runs_after_untrusted
+        definition = {
+            "type": "function",
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.parameters),
+            "strict": False,
+        }
+        object.__setattr__(self, "risk_class", risk)
+        object.__setattr__(self, "asks_after_untrusted", asks)
+        object.__setattr__(self, "definition", definition)
 
     @property
     def reads_untrusted(self) -> bool:
@@ -196,10 +208,6 @@ class RuntimeTool:
     @property
     def changes_something(self) -> bool:
         return self.risk_class in ("changes", "both")
-
-    @property
-    def asks_after_untrusted(self) -> bool:
-        return self.changes_something and not self.runs_after_untrusted
 
     @property
     def asks_once(self) -> bool:
@@ -230,21 +238,3 @@ class RuntimeTool:
         if approval is None or approval.is_strict or approval.group_id is not None:
             return False
         return approval.policy == "always" and self.risk_class != "both"
-
-    @property
-    def definition(self) -> dict[str, Any]:
-        """The definition that models receive, in the Responses shape.
-
-        Built once for all turns that use the tool, and never changed.
-        """
-        if self._definition is None:
-            definition = {
-                "type": "function",
-                "name": self.name,
-                "description": self.description,
-                "parameters": dict(self.parameters),
-                "strict": False,
-            }
-            object.__setattr__(self, "_definition", definition)
-        assert self._definition is not None
-        return self._definition

@@ -379,7 +379,7 @@ class Tool(models.Model):
             blocking=base.blocking if self.blocking is None else self.blocking,
             approval=self._approval(base),
         )
-        # All turns share one object, with its cached definition, until it changes.
+        # All turns share one object, with its definition, until it changes.
         known = _TOOL_CACHE.get(self.name)
         if known == tool:
             return known

@@ -120,7 +120,8 @@ def load_turn_extras(turn: Turn, tools: Mapping[str, RuntimeTool]) -> TurnExtras
     chat = turn.conversation
     may_act = any(tool.asks_after_untrusted for tool in tools.values())
     is_known = turn.parent_id is None or chat.is_from_api or turn.author_id is not None
-    may_stand = any(tool.asks_once or tool.may_run_always for tool in tools.values())
+    asking = [tool for tool in tools.values() if tool.approval]
+    may_stand = any(tool.asks_once or tool.may_run_always for tool in asking)
     values = [
         *(chat.pk, chat.pk),
         *(may_stand, chat.pk),
