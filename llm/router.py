@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -387,13 +388,18 @@ _BY_NAME_FOR_USER = CompiledQuery[LanguageModel](
 
 
 def _find_by_name(name: str, user: Any) -> LanguageModel:
+    """The model, whose provider's instance all threads share. It may be unusable."""
+    rows: Sequence[LanguageModel]
     provider, _, rest = name.partition("/")
     if user is None or user.is_superuser:
-        rows = _BY_NAME.all(name, provider, rest)
+        rows = _BY_NAME.all_shared(name, provider, rest)
     elif user.pk is None:
         rows = list(_query_by_name(name, provider, rest).available_to(user))
     else:
-        rows = _BY_NAME_FOR_USER.all(name, provider, rest, user.pk)
+        rows = _BY_NAME_FOR_USER.all_shared(name, provider, rest, user.pk)
+    rows = [copy(row) for row in rows]  # whose attributes without a column may be set
+    if len(rows) == 1:
+        return rows[0]
     for row in rows:
         if row.alias == name:
             return row

@@ -60,6 +60,12 @@ def test_a_model_is_found_by_alias_full_name_and_plain_name(groq: Provider, name
     assert (route.model, route.name) == ("llama-3", "fast")
 
 
+def test_the_pool_of_one_message_does_not_show_in_another(groq: Provider):
+    groq.models.create(name="llama-3")
+    router.find_model("llama-3").pool_name = "some pool"
+    assert router.find_model("llama-3").pool_name == ""
+
+
 def test_names_with_slashes_are_found_as_well(groq: Provider):
     row = groq.models.create(name="openai/gpt-oss-120b")
     for name in ("openai/gpt-oss-120b", "Groq/openai/gpt-oss-120b"):
