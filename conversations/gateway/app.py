@@ -1,7 +1,5 @@
-"""ASGI middleware that serves the gateway's endpoints below `/v1`.
-
-`Gateway` handles the paths of the APIs that SDKs know, without Django, and passes all
-other requests on. Every answer, errors included, has the shape of the caller's API.
+"""The gateway's endpoints below `/v1`: the paths of the APIs that SDKs know, served
+without Django. Every answer, errors included, has the shape of the caller's API.
 """
 
 from __future__ import annotations
@@ -9,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 
 from django.utils import timezone
 
@@ -40,7 +38,6 @@ from conversations.gateway.http import Exchange, TokenRevoked
 from conversations.gateway.loop_resources import resources
 from conversations.gateway.request_context import Handler, RequestContext
 from conversations.http.request_body import ClientDisconnected
-from conversations.http.sse import App, Receive, Scope, Send
 from llm.errors import LLMError
 from llm.wire.facades import errors
 
@@ -48,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "/v1/"
 #: Paths that clients request if their base URL lacks the prefix. No page uses them.
-_WITHOUT_PREFIX = re.compile(
+WITHOUT_PREFIX = re.compile(
     r"/(?:chat/completions|completions|embeddings|(?:messages|models|responses)(?:/.*)?)/?"
 )
 #: By the beginning of the path; for other paths the headers decide.
@@ -57,24 +54,6 @@ _DIALECTS = {
     "/v1/chat/": CHAT,
     "/v1/responses": RESPONSES,
 }
-
-
-class Gateway:
-    """ASGI middleware that handles API paths and passes other requests to `app`."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        path = scope["path"]
-        if path.startswith(PREFIX) or path == "/v1":
-            return serve(Exchange(scope, receive, send))
-        if _WITHOUT_PREFIX.fullmatch(path):
-            return refuse_address(Exchange(scope, receive, send))
-        if path == "/" and scope["method"] == "HEAD":
-            # Coding agents check that the server is up before their first request.
-            return Exchange(scope, receive, send).answer(200, None)
-        return self._app(scope, receive, send)
 
 
 async def refuse_address(exchange: Exchange) -> None:

@@ -9,7 +9,8 @@ from typing import Any, cast
 from asgiref.sync import markcoroutinefunction
 from django.conf import settings
 
-from conversations.gateway.app import Gateway
+from conversations.gateway import app as gateway
+from conversations.gateway.http import Exchange
 from conversations.gateway.websocket import route_gateway_first
 from conversations.http.sse import App, StreamMiddleware
 from conversations.streaming.routing import deny, route_page
@@ -26,7 +27,15 @@ _http = StreamMiddleware(cast(App, Handler()))
 
 
 def serve_http(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
-    if settings.ENABLE_DEMO and scope["path"].startswith("/demo/v1/"):
+    path = scope["path"]
+    if path.startswith(gateway.PREFIX) or path == "/v1":
+        return gateway.serve(Exchange(scope, receive, send))
+    if gateway.WITHOUT_PREFIX.fullmatch(path):
+        return gateway.refuse_address(Exchange(scope, receive, send))
+    if path == "/" and scope["method"] == "HEAD":
+        # Coding agents check that the server is up before their first request.
+        return Exchange(scope, receive, send).answer(200, None)
+    if settings.ENABLE_DEMO and path.startswith("/demo/v1/"):
         return demo(scope, receive, send)
     return _http(scope, receive, send)
 
@@ -47,7 +56,7 @@ def _wrap_http(app: Any) -> Any:
 
 _needs_ids = settings.TRACING or settings.LOG_FORMAT == "json"
 _applications: dict[str, Any] = {
-    "http": _wrap_http(Gateway(serve_http)),
+    "http": _wrap_http(serve_http),
     "websocket": route_gateway_first(serve_page_socket),
     "lifespan": lifespan,
 }

@@ -11,12 +11,12 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations.gateway import loop_resources
-from conversations.gateway.app import Gateway
 from conversations.gateway.stateless import LARGE_TEXT
 from conversations.gateway.websocket import ResponsesConsumer
 from conversations.models import AccessToken, Conversation
 from conversations.models.access_token import Scope
 from llm.wire.deltas import FinishDelta, TextDelta
+from project.server.application import application
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -109,7 +109,7 @@ async def test_an_unread_response_pauses_the_provider(
     )
     say(answer)
     reader = Reader(path, secret, websocket=websocket)
-    app: Any = ResponsesConsumer.as_asgi() if websocket else Gateway(app=None)
+    app: Any = ResponsesConsumer.as_asgi() if websocket else application
     serving = asyncio.ensure_future(app(reader.scope, reader.receive, reader.send))
     try:
         async with asyncio.timeout(60):
@@ -139,10 +139,9 @@ async def test_a_large_answer_is_never_written_several_times_at_once(
     say([TextDelta(0, text), TextDelta(0, text), FinishDelta("stop")])
     reader = Reader(path, secret)
     reader.reads.set()
-    app: Any = Gateway(app=None)  # type: ignore[arg-type]
     try:
         async with asyncio.timeout(60):
-            await app(reader.scope, reader.receive, reader.send)
+            await application(reader.scope, reader.receive, reader.send)
         assert reader.longest < 2.1 * len(text), "one event, and its frame"
     finally:
         reader.leave()

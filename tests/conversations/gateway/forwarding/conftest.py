@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx2
 import pytest
 
-from conversations.gateway.app import Gateway
-from project.asgi import application
+from project.server.application import application
 from tests.conversations.gateway.forwarding.hosts import Client
 
 
@@ -22,6 +20,5 @@ async def client() -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def http(client: Client) -> AsyncIterator[httpx2.AsyncClient]:
-    app: Any = Gateway(app=application)
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(application)) as http:
         yield http

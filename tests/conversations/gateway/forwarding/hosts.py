@@ -14,10 +14,10 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from conversations.gateway import loop_resources
-from conversations.gateway.app import Gateway
 from conversations.models import AccessToken
 from conversations.models.access_token import Scope
 from llm.models import ApiKey, LanguageModel, Provider
+from project.server.application import application
 
 PATHS = {
     "chat": "/v1/chat/completions",
@@ -165,9 +165,8 @@ class Client:
             "headers": [(k.lower().encode(), v.encode()) for k, v in headers],
             "client": ["127.0.0.1", 1],
         }
-        app: Any = Gateway(app=None)  # type: ignore[arg-type]
         async with asyncio.timeout(60):
-            await app(scope, receive, send)
+            await application(scope, receive, send)
         answer.body = b"".join(pieces)
         return answer
 

@@ -10,8 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from conversations.gateway.app import Gateway
-from project.asgi import application
+from project.server.application import application
 from tests.conversations.gateway.forwarding.hosts import (
     Client,
     Host,
@@ -79,11 +78,11 @@ def reply(received: Received) -> Reply:
     ids=["forwarded", "explained", "may be cached", "buffered"],
 )
 async def test_proofs_stay_open(options: Any, stream: bool, client: Client):
-    app: Any = Gateway(app=application)
+    transport = httpx2.ASGITransport(application)
     history: list[Any] = [{"role": "user", "content": "Hi"}]
     with Host(reply) as host:
         model = await add_model("openrouter", "openai_chat", host.url, "new")
-        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
+        async with httpx2.AsyncClient(transport=transport) as http:
             program = openai.AsyncOpenAI(
                 api_key=client.secret,
                 base_url="http://parley.test/v1",
