@@ -1,6 +1,6 @@
 // Message box: grows with its text, stores the draft, and sends on Enter.
 
-import { $, newKey, notice } from "./dom.js";
+import { $, newKey, notice, prepend } from "./dom.js";
 import { draftOf } from "./drafts.js";
 import { Files, inWords } from "./files.js";
 import { hasArrived } from "./people/arrival.js";
@@ -74,7 +74,7 @@ export class Composer {
   /** Restores a message before what was typed since. */
   giveBack({ text, parts }, why = "") {
     this.#files.giveBack(parts ?? []);
-    this.#prepend(text);
+    prepend(this.#text, text);
     if (why) this.complain(why);
   }
 
@@ -171,7 +171,7 @@ export class Composer {
     const text = await this.#draft.readLost();
     this.#files.restore(this.#draft.files);
     const isAlone = !this.#text.value;
-    if (text) this.#prepend(text);
+    if (text) prepend(this.#text, text);
     if (isAlone) this.#restoreChoices();
   }
 
@@ -182,11 +182,6 @@ export class Composer {
     if (!key || $("#composer-errors .is-error")) return;
     this.#form.elements.key.value = key;
     this.#draft.storeKey(key);
-  }
-
-  #prepend(text) {
-    this.#text.value = [text, this.#text.value].filter(Boolean).join("\n\n");
-    this.#changed();
   }
 
   #grow() {

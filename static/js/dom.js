@@ -117,3 +117,11 @@ export function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
+
+/** Puts a text before that of the message box, where it may be already. */
+export function prepend(box, text) {
+  const { value } = box;
+  if (`${value}\n\n`.startsWith(`${text}\n\n`)) return;
+  box.value = [text, value].filter(Boolean).join("\n\n");
+  box.dispatchEvent(new Event("input", { bubbles: true })); // which stores it as a draft
+}

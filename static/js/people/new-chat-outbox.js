@@ -2,7 +2,7 @@
 // idempotency key until its arrival is known, and sent again by any page of a chat. The
 // server answers a key that it knows with its turn.
 
-import { $, element, isSignIn, leave, newKey, notice } from "../dom.js";
+import { $, element, isSignIn, leave, newKey, notice, prepend } from "../dom.js";
 import { restOf } from "../polling/rounds.js";
 import { sizeOf } from "../sending.js";
 import { session } from "../stored.js";
@@ -189,9 +189,7 @@ export class NewChatOutbox {
   }
 
   #giveBack(text, why) {
-    const box = $("#text");
-    box.value = [text, box.value].filter(Boolean).join("\n\n");
-    box.dispatchEvent(new Event("input", { bubbles: true }));
+    prepend($("#text"), text);
     $("#composer-errors").replaceChildren(notice(why || this.#words.refused));
   }
 

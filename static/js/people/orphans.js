@@ -1,7 +1,7 @@
 // Messages that waited for a chat which is gone: deleted, or no longer shared with their
 // author. The page of a new chat gives their texts back; the files were the chat's.
 
-import { $, notice } from "../dom.js";
+import { $, notice, prepend } from "../dom.js";
 import { local } from "../stored.js";
 import { gettext } from "../texts.js";
 import { Waiting } from "./waiting.js";
@@ -28,8 +28,7 @@ export async function isGone(chat) {
 
 function giveBack(box, texts) {
   if (!texts.length) return;
-  box.value = [...texts, box.value].filter(Boolean).join("\n\n");
-  box.dispatchEvent(new Event("input", { bubbles: true })); // which stores it as a draft
+  prepend(box, texts.join("\n\n"));
   const words = gettext(
     "This conversation no longer exists. Your message is still here: send it to begin a new one.",
   );

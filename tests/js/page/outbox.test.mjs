@@ -223,6 +223,18 @@ test("a message whose key the server has forgotten is given back, and not sent",
   text.value = "";
 });
 
+test("a text that its draft has given back already is given back once", async () => {
+  const cases = { k1: "k1", "k1\n\nmore": "k1\n\nmore", k11: "k1\n\nk11" };
+  for (const [draft, expected] of Object.entries(cases)) {
+    body.querySelector("#composer-errors").replaceChildren();
+    text.value = draft;
+    await open({ isNew: true, messages: [old("k1")] });
+    assert.match(shown(), /Too old/);
+    assert.equal(text.value, expected);
+  }
+  text.value = "";
+});
+
 test("several of them are given back in their order", async () => {
   text.value = "typed since";
   await open({ isNew: true, messages: [old("k1"), old("k2")] });
