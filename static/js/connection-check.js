@@ -7,6 +7,7 @@ const LONGEST_PATIENCE = 40_000;
 const OPENED_IN = 5000;
 const PING_AFTER = 10_000; // milliseconds without a frame
 const FRAME_IN = 15_000; // milliseconds after a ping
+const CHECKED_IN = 4000; // after one that the reader waits for
 
 /** `ping` requests a frame; `lost` is called once; `buffered()` bytes are not sent yet. */
 export class ConnectionCheck {
@@ -14,6 +15,7 @@ export class ConnectionCheck {
   #lost;
   #now;
   #buffered;
+  #tickedAt = Date.now(); // goes on in a sleep, as `now` may not
   #left = 0; // bytes
   #patience = ACKNOWLEDGED_IN;
   #openingSince = null;
@@ -62,8 +64,22 @@ export class ConnectionCheck {
     for (const key of this.#waiting.keys()) this.sent(key);
   }
 
+  /** Tests an open connection now: the reader is back. */
+  check() {
+    if (this.#receivedAt === null) return;
+    this.#pingedAt = this.#now() - FRAME_IN + CHECKED_IN;
+    this.#ping();
+  }
+
+  #noteSleep() {
+    const before = this.#tickedAt;
+    this.#tickedAt = Date.now();
+    if (this.#tickedAt - before >= PING_AFTER) this.check();
+  }
+
   tick() {
     const now = this.#now();
+    this.#noteSleep();
     this.#noteUpload();
     const isSilent = this.#pingedAt !== null && now - this.#pingedAt >= FRAME_IN;
     const [oldest] = this.#waiting.values();

@@ -43,6 +43,7 @@ class Connection {
     this.#way = this.#socketWay();
     addEventListener("online", () => this.#way.wake());
     addEventListener("offline", () => options.listener.onState(false));
+    document.addEventListener("visibilitychange", () => document.hidden || this.#way.check());
     this.#way.open();
   }
 
@@ -192,6 +193,13 @@ class SocketWay {
   wake() {
     this.#socket?.close();
     this.open();
+  }
+
+  /** The reader is back, perhaps after a sleep. */
+  check() {
+    const state = this.#socket?.readyState;
+    if (state === WebSocket.OPEN) this.#liveness.check();
+    else if (state !== WebSocket.CONNECTING) this.open();
   }
 
   send(message) {

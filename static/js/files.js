@@ -1,4 +1,4 @@
-// Files of a message: choose, paste or drop them, show upload progress, remove them.
+// Files of a message.
 //
 // In a conversation each file is uploaded at once, and the message refers to its id. A new
 // one is created by a form with its files, which the browser stores until then.
@@ -113,7 +113,7 @@ export class Files {
     this.#changed();
   }
 
-  /** Sends the form with its files; resolves to the URL of the resulting page. */
+  /** Resolves to the URL of the resulting page. */
   post(submitter) {
     const data = new FormData(this.#form, submitter);
     data.delete("file");
@@ -157,7 +157,6 @@ export class Files {
     return nameFor(document.body.dataset.user);
   }
 
-  /** Uploads a picture in the size for models, which may be far below the original. */
   async #fit(entry) {
     entry.isFitting = true;
     const file = await fitPicture(entry.file);

@@ -103,6 +103,45 @@ test("a page whose timers stood still asks before it gives up", () => {
   assert.deepEqual(seen, { pings: 1, lost: 0 });
 });
 
+test("a reader who is back learns within seconds that nothing answers", () => {
+  const { liveness, seen, pass } = connection({ answers: () => false });
+  liveness.received();
+  pass(2000);
+  liveness.check();
+  pass(60_000);
+  assert.deepEqual(seen, { pings: [2000], lost: [6000] });
+});
+
+test("a reader who is back changes nothing where the server answers", () => {
+  const { liveness, seen, pass } = connection();
+  liveness.received();
+  pass(2000);
+  liveness.check();
+  pass(9000);
+  assert.deepEqual(seen, { pings: [2000], lost: [] });
+  liveness.closed();
+  liveness.check();
+  assert.equal(seen.pings.length, 1);
+});
+
+test("a sleep through which the timers' clock stood still is noticed", (t) => {
+  const seen = { pings: [], lost: [] };
+  let [now, slept] = [0, 0];
+  t.mock.method(Date, "now", () => now + slept);
+  const liveness = new ConnectionCheck({
+    now: () => now,
+    ping: () => seen.pings.push(now),
+    lost: () => seen.lost.push(now),
+  });
+  liveness.received();
+  for (let ticks = 1; ticks <= 20; ticks += 1) {
+    now += TICK;
+    if (ticks === 3) slept = 3_600_000;
+    liveness.tick();
+  }
+  assert.deepEqual(seen, { pings: [3000], lost: [7000] });
+});
+
 test("nothing is tried where there is no connection", () => {
   const { liveness, seen, pass } = connection();
   liveness.received();

@@ -11,6 +11,7 @@ const ACKNOWLEDGED_IN = 10_000; // milliseconds for a message
 const SLOWEST = 4; // characters per millisecond
 const PASSING = [401, 403, 408, 425, 429]; // may pass
 const EVENT_IN = 25_000; // milliseconds without an event after which a stream is renewed
+const SOON = 4000; // when the reader is back
 
 export class StreamWay {
   #options;
@@ -48,8 +49,8 @@ export class StreamWay {
   }
 
   /** Opens a silent stream again, because it may be half open. */
-  #renewSilent() {
-    if (!this.#source || performance.now() - this.#heardAt < EVENT_IN) return;
+  #renewSilent(patience = EVENT_IN) {
+    if (!this.#source || performance.now() - this.#heardAt < patience) return;
     this.#source.close();
     this.#source = null;
     this.#next();
@@ -66,6 +67,10 @@ export class StreamWay {
     this.#source?.close();
     this.#source = null;
     this.open();
+  }
+
+  check() {
+    this.#renewSilent(SOON);
   }
 
   send() {

@@ -1,4 +1,4 @@
-// Opens an artifact beside the chat. Without JavaScript its link opens a page of its own.
+// Opens an artifact beside the chat.
 //
 // What the model wrote runs only in the frame of that page, which is sandboxed.
 

@@ -58,7 +58,6 @@ function copySelected(node) {
   return isCopied;
 }
 
-/** Says on the button, and to screen readers, whether something was copied. */
 export function showCopied(button, isCopied) {
   const words = isCopied ? gettext("Copied") : gettext("Not copied");
   if ($("#announcer")) announce(isCopied ? words : DENIED());

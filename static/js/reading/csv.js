@@ -1,6 +1,6 @@
 // Reads CSV and TSV as rows of cells.
 
-/** The first `most` rows; a cell in quotes may contain the separator and line breaks. */
+/** The first `most` rows. */
 export function rowsOf(text, most) {
   const separator = separatorOf(text);
   const token = new RegExp(`"((?:[^"]|"")*)"?|([^"\\r\\n${separator}][^\\r\\n${separator}]*)|(\\r?\\n|\\r)|(${separator})`, "y");

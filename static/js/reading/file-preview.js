@@ -1,4 +1,4 @@
-// Shows an attached text or CSV file over the page. Without JavaScript its link saves it.
+// Shows an attached text or CSV file over the page.
 
 import { closeByBackdrop } from "../backdrop.js";
 import { $, element, slot } from "../dom.js";

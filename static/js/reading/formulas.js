@@ -96,7 +96,6 @@ function putBack(node) {
   used.delete(node);
 }
 
-/** Whether the reader has selected text, or the formula has the focus. */
 const isUsed = (node) =>
   document.getSelection()?.isCollapsed === false || node.contains(document.activeElement);
 

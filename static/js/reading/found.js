@@ -23,7 +23,7 @@ export function markFound() {
 
 export const wordsOf = (text) => [...new Set(text.match(WORD)?.map(folded) ?? [])];
 
-/** Without case and accents, as the server compares; signs of other scripts stay. */
+/** Without case and accents, as the server compares. */
 function folded(word) {
   const parts = word.normalize("NFD").replace(/[\u0300-\u036f]/g, "");
   return parts.normalize("NFC").toLocaleLowerCase();

@@ -1,4 +1,4 @@
-// Highlights code line by line while it streams. Pure: a line in, its tokens out.
+// Highlights code line by line while it streams.
 //
 // Rough on purpose: comments, strings, numbers and keywords of the common languages, with
 // Pygments' classes. At the end of the turn the server's highlighting replaces this one.

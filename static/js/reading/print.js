@@ -1,4 +1,4 @@
-// Entry point of the page for paper: formulas and diagrams are drawn, without buttons.
+// Entry point of the page for paper.
 
 import { $ } from "../dom.js";
 import { leaveWithUser } from "../people/sign-out.js";

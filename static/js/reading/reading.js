@@ -1,4 +1,4 @@
-// Improves what a reader sees of messages: code, tables, formulas, diagrams, pictures.
+// Improves what a reader sees of messages.
 //
 // Everything is found in the page after it was rendered, by the server or while an answer
 // streams; so a page without JavaScript, or with a part that fails, keeps the plain text.

@@ -1,4 +1,4 @@
-// Reads answers aloud with the browser's voices. Nothing leaves the browser.
+// Reads answers aloud with the browser's voices.
 
 import { loadParts } from "../text-parts.js";
 import { plainOf } from "./copy-answer.js";

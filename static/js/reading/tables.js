@@ -1,4 +1,4 @@
-// Tables of answers: reachable by keyboard where they scroll, and copied as CSV.
+// Tables of answers.
 
 import { cloned } from "../dom.js";
 import { loadRows } from "../text-parts.js";

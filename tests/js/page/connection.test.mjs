@@ -7,6 +7,7 @@ import { openPage } from "./page.mjs";
 openPage();
 const sockets = [];
 globalThis.WebSocket = class {
+  static CONNECTING = 0;
   static OPEN = 1;
   readyState = 0;
   frames = [];
@@ -71,6 +72,22 @@ test("a turn is stopped once the connection is back, until its end has come", ()
   page.socket().says({ type: "response.incomplete", turn: "t1", position: "0-9" });
   reopen(page);
   assert.deepEqual(page.socket().stops, []);
+});
+
+test("a reader who is back has an open connection tested, and another one opened", () => {
+  const page = connected();
+  const isBack = () => document.dispatchEvent(new Event("visibilitychange"));
+  page.socket().opens();
+  const pings = () => page.socket().frames.filter(({ type }) => type === "ping").length;
+  isBack();
+  assert.equal(pings(), 1);
+  const before = page.socket();
+  before.close();
+  isBack();
+  assert.notEqual(page.socket(), before);
+  const opening = page.socket();
+  isBack();
+  assert.equal(page.socket(), opening);
 });
 
 test("a stop that the server refuses is told and not sent again", () => {
