@@ -181,6 +181,7 @@ async def test_a_result_that_the_database_always_refuses_is_given_up(
     offer(dig, replay="once")
     await ended(await submit_turn(conversation))
     while "failed: OperationalError" not in caplog.text:
+        await asyncio.sleep(0)  # a heartbeat that has nothing to renew waits for nothing
         await engine.require_engine().beat()
     await ToolCall.objects.aupdate(lease_until=None)  # as after it has expired
     engine.require_engine().wake_background()
@@ -287,7 +288,7 @@ async def test_calls_beyond_the_limit_of_a_process_wait_in_their_order(
     async def begins(call_ids: list[str]) -> None:
         while len(begun) < len(call_ids):
             await asyncio.sleep(0)
-        assert begun == call_ids
+        assert sorted(begun) == call_ids  # there is room for two at once
 
     say(*[ANSWER] * 5)
     offer(dig)
@@ -299,7 +300,7 @@ async def test_calls_beyond_the_limit_of_a_process_wait_in_their_order(
     await swept()
     while (await ToolCall.objects.aget(call_id="3")).state != "cancelled":
         await asyncio.sleep(0)
-    assert begun == ["0", "1"]
+    assert sorted(begun) == ["0", "1"]
     may_end[1].set()
     await begins(["0", "1", "2"])
     may_end[0].set()
