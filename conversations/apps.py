@@ -6,7 +6,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.contrib.auth.signals import user_logged_out
 from django.core import checks
-from django.db.models.signals import post_delete, pre_delete
+from django.db.models.signals import post_delete, post_save, pre_delete
 
 from llm.db.statements import Statement
 
@@ -18,7 +18,7 @@ class ConversationsConfig(AppConfig):
 
     def ready(self) -> None:
         from conversations import turn_queue
-        from conversations.access import legal_holds
+        from conversations.access import account_deletion, legal_holds
         from conversations.access.audited_rows import watch_rows
         from conversations.access.sessions import end_temporary_chats, forget_session
         from conversations.checks import check_context_sources
@@ -40,6 +40,10 @@ class ConversationsConfig(AppConfig):
         pre_delete.connect(
             tool_call.stop_turns_of_token, sender="conversations.AccessToken"
         )
+        post_save.connect(
+            tool_call.stop_turns_of_revoked_token, sender="conversations.AccessToken"
+        )
+        post_save.connect(account_deletion.stop_work, sender=settings.AUTH_USER_MODEL)
         pre_delete.connect(endpoint.remove_user, sender=settings.AUTH_USER_MODEL)
         pre_delete.connect(endpoint.remove_group, sender="auth.Group")
         pre_delete.connect(end_temporary_chats, sender="conversations.SignedInSession")

@@ -24,7 +24,6 @@ from conversations.audit.watch import one_event
 from conversations.models import (
     Conversation,
     SavedPrompt,
-    ToolCall,
     Turn,
     WebhookEndpoint,
 )
@@ -59,7 +58,6 @@ def close_account(user: Any) -> None:
             user.save(update_fields=["is_active"])
             now = timezone.now()
             _delete_secrets(user, now)
-            _stop_work(user)
     end_others(user, None)
     while _hide_batch(user.pk):
         pass
@@ -129,12 +127,13 @@ def _delete_secrets(user: Any, now: datetime) -> None:
         SavedPrompt.objects.filter(owner=user).delete()
 
 
-def _stop_work(user: Any) -> None:
-    stop_turns(Turn.objects.filter(author=user))
-    unfinished = Turn.objects.not_finished().filter(conversation__owner=user)
-    unfinished.update(cancel_requested=True)
-    running = ToolCall.objects.in_background().filter(turn__conversation__owner=user)
-    running.update(cancel_requested=True)
+def stop_work(*, instance: Any, update_fields: Any, **_: Any) -> None:
+    """A receiver of `post_save`: what a user has begun stops once the account is not
+    active any more. What still runs is checked when it goes on."""
+    is_written = update_fields is None or "is_active" in update_fields
+    if is_written and not instance.is_active:
+        stop_turns(Turn.objects.filter(author=instance))
+        stop_turns(Turn.objects.filter(conversation__owner=instance))
 
 
 @transaction.atomic

@@ -132,16 +132,21 @@ def role_of(user: Any, conversation: Conversation) -> str:
 
 
 def check_author(turn: Turn) -> None:
-    """Check that the author of a turn may still write in the conversation, so that no
-    turn uses the keys and permissions of a former participant, nor the owner's instead.
+    """Check that the author of a turn, and the access token that sent it, may still
+    write in the conversation, so that no turn uses the keys and permissions of a former
+    participant or token, nor the owner's instead.
 
     Raises AuthorGone.
     """
-    if turn.author_id is None and not turn.author_name:
+    author, token = turn.actor, turn.access_token
+    if not author.is_active:
+        raise AuthorGone
+    if token is not None and not token.is_live:
+        raise AuthorGone("The access token that sent this is revoked or expired.")
+    if turn.author_id is None:
         return
-    author = turn.actor
     rows = Participant.objects.joined().filter(
         conversation=turn.conversation_id, user=author, role__in=WRITING_ROLES
     )
-    if not author.is_active or not rows.exists():
+    if not rows.exists():
         raise AuthorGone

@@ -225,6 +225,15 @@ def stop_turns_of_token(sender: Any, instance: AccessToken, **_: Any) -> None:
     stop_turns(Turn.objects.filter(access_token=instance))
 
 
+def stop_turns_of_revoked_token(
+    sender: Any, instance: AccessToken, update_fields: Any, **_: Any
+) -> None:
+    """A receiver of `post_save`."""
+    is_written = update_fields is None or "revoked_at" in update_fields
+    if is_written and instance.revoked_at is not None:
+        stop_turns(Turn.objects.filter(access_token=instance))
+
+
 def stop_turns(turns: models.QuerySet[Turn]) -> None:
     """Stop these turns and their background calls, and open no more turns for results
     of the messages that still go on."""

@@ -35,9 +35,9 @@ GATEWAY = {
     "chat": ("/v1/chat/completions", {"messages": MESSAGES}, (144, 35)),
     "messages": ("/v1/messages", {"messages": MESSAGES, "max_tokens": 100}, (149, 35)),
     "response": (RESPONSES, {"input": TEXT, "store": False}, (101, 33)),
-    "stored response": (RESPONSES, {"input": TEXT}, (305, 76)),
+    "stored response": (RESPONSES, {"input": TEXT}, (307, 77)),
 }
-REST_BOUNDS = (316, 72)
+REST_BOUNDS = (318, 73)
 #: Requests that are counted. The smallest count holds: in the others the server also
 #: ends the request before, or renews leases.
 REQUESTS = 24

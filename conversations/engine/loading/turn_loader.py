@@ -144,8 +144,7 @@ def load(
     long."""
     known = _as_opened(claim, opened)
     turn, resolved_route = known or (turn or claim_store.read_turn(claim), None)
-    if turn.author_id is not None or turn.author_name:
-        check_author(turn)
+    check_author(turn)
     setup = determine_setup(turn, resolved_route)
     is_alone = known is not None and opened is not None and opened.is_conversation_new
     items = (
