@@ -19,6 +19,7 @@ from django_scim.adapters import SCIMGroup, SCIMUser
 from conversations.access.account_deletion import LastSuperuser, close_account
 from conversations.access.policy.group_restrictions import list_rows_opened_without
 from conversations.access.sessions import end_others
+from conversations.models import AccessToken
 from project.accounts.addresses import delete_former_addresses
 from project.accounts.models import ScimResource
 from project.accounts.scim.lookups import (
@@ -205,6 +206,8 @@ class ScimUser(_Resource, SCIMUser):
         _store_external_id(self.obj, user=self.obj)
         if not self.obj.is_active:
             end_others(self.obj, None)
+            for token in AccessToken.objects.filter(user=self.obj, revoked_at=None):
+                token.revoke()
 
     def delete(self) -> None:
         """As if the person deleted the account: it is closed now, erased later."""

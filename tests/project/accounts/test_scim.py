@@ -138,6 +138,18 @@ def test_a_user_is_made_found_changed_and_deleted(program: Program):
     assert key not in [r["id"] for r in program("get", "Users").json()["Resources"]]
 
 
+def test_who_is_active_again_has_no_token_of_before(program: Program):
+    ada = a_user("ada@acme.org")
+    token, _ = AccessToken.issue(ada, "of before")
+    for active in (False, True):
+        change = {"op": "replace", "path": "active", "value": active}
+        assert program.patch(f"Users/{ada.pk}", change).status_code == 200
+    ada.refresh_from_db()
+    assert ada.is_active
+    token.refresh_from_db()
+    assert not token.is_live
+
+
 @pytest.mark.parametrize("value", [False, "False"])
 @pytest.mark.parametrize("path", ["active", None])
 def test_a_leaver_is_signed_out_at_once(program: Program, value: Any, path: Any):
