@@ -28,6 +28,7 @@ from tools.models.async_results import ASYNC_FIELDS
 from tools.validators import raise_validation_errors, validate_networks
 
 MAX_IMPORTED = 200  # operations at once
+INSPECT = "conversations.inspect_turn"  # who may read what others have written
 
 #: HTML attributes of a text area with JSON, code or lists.
 CODE_ATTRIBUTES = {
@@ -279,9 +280,9 @@ class DryRunForm(forms.Form):
         ),
     )
 
-    def __init__(self, *args: Any, tool: Tool, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, tool: Tool, tester: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._tool = tool
+        self._tool, self._tester = tool, tester
 
     def clean_username(self) -> Any:
         """The user."""
@@ -289,6 +290,9 @@ class DryRunForm(forms.Form):
         allowed = Tool.objects.filter(pk=self._tool.pk).visible_to(user)
         if not user.is_active or not allowed.exists():
             raise ValidationError(_("This user may not use the tool."))
+        # Tools read a user's memories and conversations, and write memories.
+        if user != self._tester and not self._tester.has_perm(INSPECT):
+            raise ValidationError(_("You may try tools only as yourself."))
         return user
 
 

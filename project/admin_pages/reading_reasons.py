@@ -14,6 +14,7 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import unquote
+from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
@@ -56,6 +57,10 @@ _EXPORTS = {
     ("conversations_rating_changelist", "export_as_json"),
 }
 
+#: A tool that is called as another user reads what the user has written.
+_DRY_RUN = "tools_tool_dry_run"
+_INSPECT = "conversations.inspect_turn"
+
 View = Callable[..., HttpResponseBase]
 
 
@@ -78,6 +83,8 @@ def guard_reading(view: View) -> View:
         actions = request.POST.getlist("action")
         if any((name, action) in _EXPORTS for action in actions):
             return _ask(request) or view(request, *args, **kwargs)
+        if name == _DRY_RUN and request.method == "POST":
+            return _run_tool(view, request, args, kwargs)
         if name not in PAGES:
             return view(request, *args, **kwargs)
         return _read(view, request, PAGES[name], args, kwargs)
@@ -115,6 +122,27 @@ def _read(
             "content.read",
             target=(model._meta.label_lower, key),
             subject=found[0],
+            reason=request.session.get(READING_REASON, ""),
+        )
+    return response
+
+
+def _run_tool(
+    view: View, request: HttpRequest, args: Any, kwargs: dict[str, Any]
+) -> HttpResponseBase:
+    users = get_user_model()._default_manager
+    user = users.filter(username=request.POST.get("username", "").strip()).first()
+    staff: Any = request.user
+    if user is None or user == staff or not staff.has_perm(_INSPECT):
+        return view(request, *args, **kwargs)  # its form refuses other users
+    if form := _ask(request):
+        return form
+    response = view(request, *args, **kwargs)
+    if (getattr(response, "context_data", None) or {}).get("done"):
+        record_event(
+            "content.read",
+            target=("tools.tool", kwargs["pk"]),
+            subject=user,
             reason=request.session.get(READING_REASON, ""),
         )
     return response

@@ -38,7 +38,9 @@ class DryRunAdmin(admin.ModelAdmin):
             raise Http404
         example = format_json(example_of(tool.parameters))
         first = {"username": request.user.get_username(), "arguments": example}
-        form = DryRunForm(*get_form_data(request), initial=first, tool=row)
+        form = DryRunForm(
+            *get_form_data(request), initial=first, tool=row, tester=request.user
+        )
         done = self._dry_run(request, row, tool, form) if form.is_valid() else None
         context = {
             **self.admin_site.each_context(request),
@@ -63,6 +65,7 @@ class DryRunAdmin(admin.ModelAdmin):
         user = form.cleaned_data["username"]
         result = dry_run(tool, form.cleaned_data["arguments"], user.pk, request.user.pk)
         outcome = result.outcome
-        text = f"Dry run as {user}: {outcome.state}, {outcome.seconds:.2f} s."
+        # Not the name, which an erasure of the user would have to find.
+        text = f"Dry run as user {user.pk}: {outcome.state}, {outcome.seconds:.2f} s."
         self.log_change(request, row, text)
         return result

@@ -18,6 +18,7 @@ from conversations.audit.models import AuditEvent, AuditText
 from conversations.models import AccessToken, Conversation, LoggedRequest, Rating
 from project.admin_pages.reading_reasons import PAGES
 from tests.conversations.scene import a_finished_turn, a_user, signed_in, staff
+from tools.models import Tool
 
 pytestmark = pytest.mark.django_db
 #: Configuration, figures, ids and states.
@@ -234,3 +235,34 @@ def test_each_page_exists_and_its_owner_can_be_looked_up(name):
         reverse(f"admin:{name}", kwargs=arguments)
     except NoReverseMatch:
         pytest.fail(f"no page {name}")
+
+
+# Tools that are called as another user
+
+
+def run_recall(client: Client, as_user: str) -> Any:
+    tool = Tool.objects.get(name="recall")
+    data = {"username": as_user, "arguments": "{}"}
+    return client.post(reverse("admin:tools_tool_dry_run", args=[tool.pk]), data)
+
+
+def test_who_may_not_read_others_tries_tools_only_as_oneself():
+    a_user("ada")
+    author = signed_in(staff("author", "view_tool", "dry_run_tool"))
+    refused = run_recall(author, "ada").content.decode()
+    assert "completed" not in refused
+    assert "You may try tools only as yourself." in refused
+    assert "completed" in run_recall(author, "author").content.decode()
+    assert reads() == []
+
+
+def test_a_tool_that_is_called_as_another_needs_a_reason_and_is_recorded():
+    ada = a_user("ada")
+    reader = signed_in(staff("reader", "view_tool", "dry_run_tool", "inspect_turn"))
+    asked = run_recall(reader, "ada")
+    assert asked.status_code == 302
+    reader.post(asked["Location"], {"reason": "Ticket 4711"})
+    assert "completed" in run_recall(reader, "ada").content.decode()
+    assert reads() == [{"reason": "Ticket 4711"}]
+    event = AuditEvent.objects.get(action="content.read")
+    assert event.subject == ada.pk

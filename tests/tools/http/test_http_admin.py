@@ -282,7 +282,8 @@ def test_it_calls_as_the_chosen_user(admin_client, code):
     assert "<li>thinking</li>" in text
     assert "WARNING tools.test greeting in dry_run_" in text
     entry = LogEntry.objects.latest("pk")
-    assert re.match(r"Dry run as ada: completed, \d\.\d\d s\.", entry.change_message)
+    expected_text = rf"Dry run as user {ada.pk}: completed, \d\.\d\d s\."
+    assert re.match(expected_text, entry.change_message)
 
 
 def test_a_failure_is_shown_as_the_model_reads_it(admin_client, code):
