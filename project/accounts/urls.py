@@ -73,7 +73,23 @@ if saml.IS_INSTALLED:
             provider_sign_in.receive_saml,
             name="saml_acs",
         ),
-        path("", include("allauth.socialaccount.providers.saml.urls")),
+        path(
+            "saml/<slug:organization_slug>/acs/finish/",
+            provider_sign_in.end_saml,
+            name="saml_finish_acs",
+        ),
+        path(
+            "saml/<slug:organization_slug>/metadata/",
+            provider_sign_in.show_saml_metadata,
+            name="saml_metadata",
+        ),
+        # django-allauth names it to the provider, and would sign people out by
+        # unsigned links.
+        path(
+            "saml/<slug:organization_slug>/sls/",
+            provider_sign_in.refuse_saml_logout,
+            name="saml_sls",
+        ),
     ]
 urlpatterns: list[URLPattern | URLResolver] = [
     path("login/", SignInView.as_view(), name="login"),

@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any
 
 from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.helpers import render_authentication_error
 from allauth.socialaccount.models import SocialApp
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.openid_connect import views
@@ -29,6 +30,8 @@ MAX_SAML_RESPONSE = 300_000  # bytes
 View = Callable[..., HttpResponse]
 #: What a provider that is down, or that speaks no OpenID Connect, causes.
 _BROKEN = (RequestException, OAuth2Error, ValueError, LookupError, TypeError)
+#: What parsers of XML raise: lxml's errors are syntax errors.
+_NO_XML = (SyntaxError, ValueError, LookupError, TypeError, AttributeError)
 
 
 def _report_broken_provider(view: View) -> View:
@@ -93,6 +96,40 @@ def receive_saml(request: HttpRequest, organization_slug: str) -> HttpResponse:
     for cookie in answer.cookies.values():
         cookie["httponly"] = True
     return answer
+
+
+@never_cache
+@require_GET
+def end_saml(request: HttpRequest, organization_slug: str) -> HttpResponse:
+    """Read the response that was received. What is no XML at all makes the libraries
+    raise whatever their parsers raise."""
+    from allauth.socialaccount.providers.saml import views as saml_views
+
+    try:
+        answer: HttpResponse = saml_views.finish_acs(request, organization_slug)
+    except _NO_XML as exc:
+        logger.warning(
+            "identity provider %s: a response that cannot be read: %s",
+            organization_slug,
+            type(exc).__name__,
+        )
+        provider = get_adapter().get_provider(request, organization_slug)
+        answer = render_authentication_error(request, provider)
+        answer.status_code = 400
+    return answer
+
+
+@require_GET
+def show_saml_metadata(request: HttpRequest, organization_slug: str) -> HttpResponse:
+    from allauth.socialaccount.providers.saml import views as saml_views
+
+    answer: HttpResponse = saml_views.metadata(request, organization_slug)
+    return answer
+
+
+@csrf_exempt
+def refuse_saml_logout(request: HttpRequest, organization_slug: str) -> HttpResponse:
+    raise Http404
 
 
 @never_cache

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
+
 import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
 
 from project.accounts.identities.saml import InvalidMetadata, read_metadata
 from project.accounts.models import IdentityProvider
+from tests.conversations.scene import a_user, signed_in
 
 pytest.importorskip("onelogin")
 
@@ -46,6 +50,55 @@ METADATA = f"""
         Binding="urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"/>
   </IDPSSODescriptor>
 </EntityDescriptor>"""
+
+
+@pytest.fixture
+def acme() -> IdentityProvider:
+    return IdentityProvider.objects.create(
+        slug="acme", label="Acme", kind="saml", metadata=METADATA
+    )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("request_text", ["AAAA", None])
+def test_a_link_neither_signs_out_nor_leads_elsewhere(
+    acme: IdentityProvider, request_text: str | None
+):
+    logout = (
+        '<samlp:LogoutRequest xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol"'
+        ' xmlns="urn:oasis:names:tc:SAML:2.0:assertion" ID="x" Version="2.0"'
+        ' IssueInstant="2026-01-01T00:00:00Z"><Issuer>https://idp.test</Issuer>'
+        "<NameID>ada</NameID></samlp:LogoutRequest>"
+    )
+    deflated = base64.b64encode(zlib.compress(logout.encode())[2:-4]).decode()
+    query = {
+        "SAMLRequest": request_text or deflated,
+        "RelayState": "https://evil.example",
+    }
+    client = signed_in(a_user("ada"))
+    assert client.get("/sso/saml/acme/sls/", query).status_code == 404
+    assert client.post("/sso/saml/acme/sls/", query).status_code == 404
+    assert client.get("/account/").status_code == 200  # still signed in
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("response", ["AAAA", "PHg+", "PHgvPg==", "%", "aGFsbG8="])
+def test_a_response_that_is_none_is_an_error_not_a_fault(
+    acme: IdentityProvider, response: str
+):
+    client = Client()
+    client.post("/sso/saml/acme/acs/", {"SAMLResponse": response})
+    answer = client.get("/sso/saml/acme/acs/finish/")
+    assert answer.status_code == 400
+    assert "_auth_user_id" not in client.session
+
+
+@pytest.mark.django_db
+def test_the_metadata_of_this_server(acme: IdentityProvider):
+    answer = Client(SERVER_NAME="localhost").get("/sso/saml/acme/metadata/")
+    assert answer.status_code == 200
+    assert b"/sso/saml/acme/acs/" in answer.content
+    assert Client().get("/sso/saml/other/metadata/").status_code == 404
 
 
 @pytest.mark.django_db
