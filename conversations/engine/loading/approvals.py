@@ -132,7 +132,7 @@ def _decided_questions(turn: Turn) -> Iterable[Question]:
     rows = Question.objects.filter(tool_call__turn=turn).exclude(
         models.Q(kind=Question.Kind.FORM) | models.Q(state=Question.State.OPEN)
     )
-    return rows.select_related("tool_call", "decided_by", "server")
+    return rows.select_related("tool_call", "server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +253,8 @@ def _outcome(row: Question) -> CallOutcome:
         error = f"The sign-in at {server} was declined{note}."
         return CallOutcome(row.tool_call.call_id, "cancelled", text, error, 0.0)
     text = _ERROR_TEXTS[Question.State(row.state)].format(note=note)
-    who = f" by {row.decided_by}" if row.decided_by else ""
-    error = f"{row.get_state_display().capitalize()}{who}{note}."
+    # Without the person's name, which the question has until the person is erased.
+    error = f"{row.get_state_display().capitalize()}{note}."
     return CallOutcome(row.tool_call.call_id, "cancelled", text, error, 0.0)
 
 

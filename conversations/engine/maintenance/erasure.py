@@ -37,6 +37,7 @@ from conversations.models import (
     Conversation,
     ConversationImport,
     FolderFile,
+    GatheredContext,
     Item,
     LegalHold,
     Participant,
@@ -69,6 +70,8 @@ _CONTENT: dict[type[models.Model], str] = {
     Question: "tool_call__turn__conversation__owner",
 }
 
+_DECLINED = "A person declined this call."
+_DECLINED_QUESTION = Q(state=Question.State.DECLINED)
 _UNDER_HOLD = of_held_conversation("conversation", "conversation__owner")
 _QUESTION_UNDER_HOLD = of_held_conversation(
     "tool_call__turn__conversation", "tool_call__turn__conversation__owner"
@@ -183,24 +186,49 @@ def _erase_words_to_others(user: Any) -> Counter[str]:
     # Each later request of the conversation repeats the words.
     of_same = Turn.objects.filter(conversation__turns__in=pks)
     ModelCall.objects.erase_contents(of_same.values("pk"))
-    turns.update(author=None, author_name=ERASED)
-    has_words = Q(answer__isnull=False) & ~Q(answer={}) | ~Q(note="")
-    answered = Question.objects.filter(has_words, decided_by=user)
-    decided = list(answered.order_by("pk").values_list("pk", flat=True)[:ROWS])
-    texts = Question.objects.filter(pk__in=decided)
-    texts.filter(answer__isnull=False).update(answer={})
-    texts.update(note="")
+    GatheredContext.objects.filter(turn__in=pks).delete()
+    turns.update(author=None, author_name=ERASED, notes=[])
+    decided = _erase_decisions(user)
     return Counter(
         {
             name: number
             for name, number in (
                 ("turns with messages to others", len(pks)),
                 ("messages to others", count),
-                ("decisions", len(decided)),
+                ("decisions", decided),
             )
             if number
         }
     )
+
+
+def _erase_decisions(user: Any) -> int:
+    """What the person answered to questions, and the calls that repeat it. In a
+    transaction; returns their number."""
+    has_words = Q(answer__isnull=False) & ~Q(answer={}) | ~Q(note="")
+    # Earlier versions wrote the person's name into the call.
+    names_person = _DECLINED_QUESTION & Q(tool_call__error__contains=" by ")
+    answered = Question.objects.filter(has_words | names_person, decided_by=user)
+    pks = list(answered.order_by("pk").values_list("pk", flat=True)[:ROWS])
+    rows = Question.objects.filter(pk__in=pks)
+    for call in ToolCall.objects.filter(questions__in=rows.filter(_DECLINED_QUESTION)):
+        _erase_decline(call)
+    # Each later request of the conversation repeats the words.
+    of_same = Turn.objects.filter(conversation__turns__tool_calls__questions__in=pks)
+    ModelCall.objects.erase_contents(of_same.values("pk"))
+    rows.filter(answer__isnull=False).update(answer={})
+    rows.update(note="")
+    return len(pks)
+
+
+def _erase_decline(call: ToolCall) -> None:
+    """Why a call was declined is in its output, too."""
+    outputs = Item.objects.filter(turn=call.turn_id, type="function_call_output")
+    for item in outputs.select_related("turn"):
+        if item.payload.get("call_id") == call.call_id:
+            item.correct({**item.payload, "output": f"Error: {_DECLINED}"})
+    SearchDocument.objects.filter(turn=call.turn_id).delete()  # made anew later
+    ToolCall.objects.filter(pk=call.pk).update(error=_DECLINED)
 
 
 def _is_by_person(item: Item) -> bool:

@@ -248,7 +248,7 @@ async def test_a_declined_call_never_runs_and_the_model_goes_on(
     assert await outputs(turn) == ["Error: a person declined this call: not him."]
     call = await ToolCall.objects.aget(turn=turn)
     assert call.state == ToolCall.State.CANCELLED
-    assert call.error == "Declined by alice: not him."
+    assert call.error == "Declined: not him."
 
 
 async def test_a_question_is_decided_once(conversation, say, offer, running):

@@ -20,6 +20,7 @@ from conversations.audit.models import AuditEvent
 from conversations.engine.maintenance.retention import clean_up
 from conversations.models import (
     Conversation,
+    GatheredContext,
     Item,
     Question,
     ToolCall,
@@ -107,6 +108,41 @@ def test_words_in_answers_to_questions_of_others(zoe: User, of_bob: Turn):
 
     assert WORD not in erase()
     assert Question.objects.exists()
+
+
+def test_why_the_person_declined_a_call_of_others(zoe: User, of_bob: Turn):
+    told = f"Error: a person declined this call: {WORD}."
+    call = ToolCall.objects.create(
+        turn=of_bob,
+        call_id="c",
+        name="t",
+        state=ToolCall.State.CANCELLED,
+        output=told,
+        error=f"Declined by {NAME}: {WORD}.",
+    )
+    output = {"type": "function_call_output", "call_id": "c", "output": told}
+    Item.of(of_bob, 6, output, origin=Item.Origin.OUTPUT).save()
+    declined = {"kind": Question.Kind.APPROVAL, "state": Question.State.DECLINED}
+    declined |= {"expires_at": timezone.now(), "decided_by": zoe}
+    Question.objects.create(tool_call=call, note=WORD, **declined)
+    unexplained = ToolCall.objects.create(
+        turn=of_bob, call_id="d", name="t", error=f"Declined by {NAME}."
+    )
+    Question.objects.create(tool_call=unexplained, **declined)
+
+    after = erase()
+
+    assert WORD not in after
+    assert NAME not in after
+    assert "A person declined this call." in after
+
+
+def test_the_context_and_the_notes_of_the_persons_turns(zoe: User, of_bob: Turn):
+    blocks = [{"source": "crm", "title": "Of the reader", "text": WORD}]
+    GatheredContext.objects.create(turn=of_bob, blocks=blocks)
+    Turn.objects.filter(pk=of_bob.pk).update(notes=[{"kind": "c", "text": WORD}])
+
+    assert WORD not in erase()
 
 
 def test_a_message_that_joined_an_answer(zoe: User, of_bob: Turn):
