@@ -292,6 +292,7 @@ class Messages(Dialect):
             custom_tools=gateway_request.custom_tools,
             receipts=gateway_request.parley_options.receipts,
             sealing=_sealing(gateway_request, answer),
+            searches=_reads_searches(gateway_request),
         )
 
     def response_body(
@@ -307,6 +308,7 @@ class Messages(Dialect):
             receipts=gateway_request.parley_options.receipts,
             stop_sequence=answer.stop_sequence,
             sealing=_sealing(gateway_request, answer),
+            searches=_reads_searches(gateway_request),
         )
 
     def error(self, exc: LLMError, request_id: str) -> dict[str, Any]:
@@ -390,6 +392,12 @@ def _open_proofs(
     if gateway_request.hides_calls or not gateway_request.host_speaks_dialect:
         return None
     return answer.builder.proofs
+
+
+def _reads_searches(gateway_request: ClientRequest) -> bool:
+    """Whether a client of Messages has declared a search, which another host runs."""
+    tools = gateway_request.request.tools
+    return any(tool.get("type") == "web_search" for tool in tools)
 
 
 def _chat_id(response_id: str) -> str:

@@ -37,6 +37,7 @@ from conversations.gateway.request_tools import (
     own_names,
     read_tools,
     split_tools,
+    with_search_choice,
     without_unsupported,
 )
 from conversations.models import AccessToken
@@ -437,7 +438,7 @@ def _parse(
         request.tools or request.extra or request.reasoning
     ):
         request, options = portable(request, hosted_tools=_ANY)  # already removed
-        lost += options
+        request, lost = with_search_choice(request, route), [*lost, *options]
     if route.endpoint.codec.name.startswith("openai_chat"):
         items = [_join_text_parts(item) for item in request.items]
         request = replace(request, items=items)

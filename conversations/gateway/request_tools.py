@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from conversations.engine.database.executor import Database
@@ -15,7 +15,8 @@ from conversations.turns.all_except import AllExcept
 from llm.adaptation import hosted_tools
 from llm.errors import BadRequest
 from llm.provider import Route
-from llm.wire.request import is_namespace, members_of
+from llm.wire.facades.messages_request import search_of
+from llm.wire.request import Request, is_namespace, members_of
 from tools.execution.without_approval import (
     ERROR_CODE,
     always_needs_approval,
@@ -61,6 +62,7 @@ async def read_tools(
 ) -> RequestTools:
     """Raises BadRequest, ToolNeedsApproval."""
     names, client_tools, skipped = split_tools(body["tools"], dialect, route)
+    _refuse_skipped(body, skipped, route)
     own = await _choose_tools(names, token, database)
     if body.get("background") is not True:  # those can wait for approval
         skipped += _check_approvals(names, own)
@@ -119,10 +121,15 @@ def split_tools(
     client_tools, skipped = [], []
     functions = [tool for tool in tools or () if _is_function(tool)]
     for tool in tools or ():
+        search = None
+        if not speaks_dialect(dialect, route):
+            search = search_of(tool)
         if tool.get("type") == OWN_TOOLS:
             names = _add_names(tool, names)
         elif _is_function(tool) or _is_supported(tool, dialect, route, functions):
             client_tools.append(tool)
+        elif search and _takes_search(search, route, functions):
+            client_tools.append(search)
         else:
             skipped.append(f"tools ({tool['type']})")
     return names, client_tools, skipped
@@ -169,6 +176,46 @@ def _is_supported(
     else:
         return False
     return hosted_tools.why_route_refuses(route, tool, beside=beside) is None
+
+
+def _takes_search(
+    search: Mapping[str, Any], route: Route, functions: Sequence[dict[str, Any]]
+) -> bool:
+    beside = [
+        {"type": "function", "name": each["name"], "parameters": each["input_schema"]}
+        for each in functions
+    ]
+    why = hosted_tools.why_route_refuses(route, search, beside=beside)
+    return why is None
+
+
+def _refuse_skipped(
+    body: Mapping[str, Any], skipped: Collection[str], route: Route
+) -> None:
+    """Raise BadRequest if the model has to call a tool that it lacks: it would write
+    results of its own invention. Claude Code searches so."""
+    choice = body.get("tool_choice")
+    name = choice.get("name") if isinstance(choice, Mapping) else None
+    for tool in body["tools"] if name else ():
+        if tool.get("name") == name and f"tools ({tool.get('type')})" in skipped:
+            raise BadRequest(
+                f"The provider of the model {route.name!r} runs no tool"
+                f" {tool['type']!r} for it, which 'tool_choice' requires; choose"
+                " another model.",
+                param="tool_choice",
+            )
+
+
+def with_search_choice(request: Request, route: Route) -> Request:
+    """The request with the choice of Anthropic's search as its host takes it."""
+    choice = request.tool_choice
+    searches = any(tool.get("type") == "web_search" for tool in request.tools)
+    if not searches or not isinstance(choice, Mapping):
+        return request
+    if choice.get("name") in {tool.get("name") for tool in request.tools}:
+        return request
+    can_name = route.endpoint.codec.name.startswith("openai_responses")
+    return replace(request, tool_choice={"type": "web_search"} if can_name else None)
 
 
 def _add_names(tool: Mapping[str, Any], before: list[str] | None) -> list[str] | None:

@@ -10,10 +10,18 @@ from typing import Any
 
 import orjson
 
+from llm.wire.codecs.anthropic.forwarding import OUR_SEARCH
 from llm.wire.codecs.unshown_media import media_note
-from llm.wire.facades.client_visibility import Arguments, Ending, picture_of
+from llm.wire.facades.client_visibility import (
+    Arguments,
+    Audience,
+    Ending,
+    picture_of,
+    thought_of,
+)
+from llm.wire.facades.proof_entries import Sealing
 from llm.wire.facades.sse_frames import dumps
-from llm.wire.items import CITED_TEXT, Item
+from llm.wire.items import CALLS, CITED_TEXT, Item
 
 Block = dict[str, Any]
 #: Blocks that an upstream with this same API wants back, by item id.
@@ -187,3 +195,110 @@ def text_blocks(item: Item) -> Iterator[Block]:
 
 def is_refusal(item: Item) -> bool:
     return any(part.get("refusal") for part in item["content"])
+
+
+def search_blocks(item: Item) -> list[Block]:
+    """A finished search of the web at another API's host, as Anthropic reports one.
+
+    The empty `encrypted_content` marks the results for removal, like the index of a
+    citation.
+    """
+    action = item.get("action") or {}
+    if item["type"] != "web_search_call" or action.get("type") != "search":
+        return []
+    queries = [*(action.get("queries") or ()), action.get("query") or ""]
+    id = f"{OUR_SEARCH}{item['id']}"
+    return [
+        {
+            "type": "server_tool_use",
+            "id": id,
+            "name": "web_search",
+            "input": {"query": str(queries[0])},
+        },
+        {
+            "type": "web_search_tool_result",
+            "tool_use_id": id,
+            "content": _found(item, action.get("sources") or ()),
+        },
+    ]
+
+
+def _found(item: Item, sources: Iterable[Any]) -> Any:
+    if item.get("status") == "failed":
+        return {"type": "web_search_tool_result_error", "error_code": "unavailable"}
+    return [
+        {
+            "type": "web_search_result",
+            "url": source["url"],
+            "title": source.get("title") or source["url"],
+            "encrypted_content": "",
+            "page_age": None,
+        }
+        for source in sources
+        if isinstance(source, dict) and source.get("url")
+    ]
+
+
+class WholeContent:
+    """The blocks of a complete answer; those of this same API are unchanged."""
+
+    def __init__(
+        self,
+        audience: Audience,
+        proofs: Proofs | None,
+        sealing: Sealing | None,
+        *,
+        searches: bool = False,
+    ) -> None:
+        self.blocks: list[Block] = []
+        self.calls: list[Item] = []
+        self.hidden: list[Item] = []
+        self.refused = False
+        self._audience = audience
+        self._proofs = proofs or {}
+        self._sends_proofs = True
+        self._sealing = sealing
+        self._searches = searches
+        self._sealed: list[str] = []  # ids of items whose proofs are in the blocks
+
+    def add(self, at: int, item: Item) -> None:
+        own = own_blocks(self._proofs, item["id"]) if self._sends_proofs else []
+        match self._audience.kind(item):
+            case "message":
+                self.refused |= not own and is_refusal(item)
+                self.blocks += own or text_blocks(item)
+            case "reasoning":
+                if text := thought_of(item):
+                    signature = "" if own else self._seal_item(at, item)
+                    thinking = {"thinking": text, "signature": signature}
+                    own = own or [{"type": "thinking", **thinking}]
+                self.blocks += own
+            case "":
+                self._hide(item, own)
+            case _:
+                self.calls.append(item)
+                if (arguments := input_of(item)) is not None:
+                    same = any(b.get("id") == item["call_id"] for b in own)
+                    self.blocks += own if same else [tool_use(item, arguments)]
+
+    def _seal_item(self, at: int, item: Item) -> str:
+        if self._sealing is None or not self._sends_proofs:
+            return ""
+        if text := self._sealing.seal_item(at, item, self._audience):
+            self._sealed.append(item["id"])
+        return text
+
+    def seal_rest(self, output: list[Item]) -> None:
+        if self._sealing is None:
+            return
+        if text := self._sealing.seal(output, self._audience, skipped=self._sealed):
+            self.blocks.append(sealed_block(text))
+
+    def _hide(self, item: Item, own: list[Block]) -> None:
+        if self._searches and not own:
+            own = search_blocks(item)
+        self._sends_proofs &= item["type"] != "function_call"
+        if own and item["type"] not in CALLS:
+            self.blocks += own
+        else:
+            self.hidden.append(item)

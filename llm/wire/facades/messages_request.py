@@ -7,6 +7,7 @@ Source: https://platform.claude.com/docs/en/api/messages
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -49,6 +50,8 @@ _OF_FUNCTIONS = frozenset({"cache_control", "description", "input_schema", "name
 #: Where a client returns proofs.
 PROOF_FIELD = "messages.thinking"
 _CHOICES = {"any": "required"}
+
+_SEARCH = re.compile(r"web_search_20\d{6}")
 
 
 def request_of(
@@ -278,6 +281,21 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if description := tool.get("description"):
         function["description"] = description
     return {**function, "parameters": tool["input_schema"]}
+
+
+def search_of(tool: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Anthropic's search of the web as other hosts declare theirs; None for another
+    tool."""
+    if not _SEARCH.fullmatch(str(tool.get("type"))):
+        return None
+    names = ("allowed_domains", "blocked_domains")
+    filters = {name: tool[name] for name in names if tool.get(name)}
+    search: dict[str, Any] = {"type": "web_search"}
+    if filters:
+        search["filters"] = filters
+    if tool.get("user_location"):
+        search["user_location"] = tool["user_location"]
+    return search
 
 
 def _choice(choice: Mapping[str, Any]) -> str | dict[str, Any] | None:

@@ -16,6 +16,8 @@ With `sealing` the proofs of a host of another API are in the signatures of thin
 that the client is shown, and the rest in `redacted_thinking` at the end of answers with
 calls. Others end with their text, as simple clients expect, unless `sealing.at_end`.
 
+With `searches` the searches of a host of another API are blocks as Anthropic's.
+
 An answer of pictures names them. Other content that this API does not have is left out.
 With `receipts` it is sent in the field `parley` of a `ping`, which clients skip: a
 canonical or `parley:` event. Calls that are held back are announced in the same field.
@@ -36,26 +38,24 @@ from llm.wire.facades.client_visibility import (
     Audience,
     Ending,
     ending,
-    thought_of,
 )
 from llm.wire.facades.errors import anthropic_error_of
 from llm.wire.facades.messages_blocks import (
     Block,
     ObjectArguments,
     Proofs,
+    WholeContent,
     arguments_of,
     citations_of,
     empty_message,
     free_text,
-    input_of,
-    is_refusal,
     is_whole,
     json_text,
     own_blocks,
     picture_blocks,
     sealed_block,
+    search_blocks,
     stop_of,
-    text_blocks,
     tool_use,
     usage_of,
 )
@@ -90,6 +90,7 @@ class MessagesWriter:
         custom_tools: Container[str] = (),
         receipts: bool = False,
         sealing: Sealing | None = None,
+        searches: bool = False,
     ) -> None:
         self.ended = False
         self.stop_sequence: str | None = None
@@ -100,6 +101,7 @@ class MessagesWriter:
         self._buffer = buffer_tool_calls
         self._announce = announce
         self._own_api = proofs is not None
+        self._searches = searches  # the client reads blocks of a web search
         self._proofs = {} if proofs is None else proofs  # filled during the stream
         self._audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
         self._receipts = receipts
@@ -175,7 +177,7 @@ class MessagesWriter:
         if self._audience.kind(item):
             return True
         is_ours = item["type"] == "function_call_output" or item["type"] in _CALLS
-        return self._own_api and not is_ours
+        return (self._own_api or self._searches) and not is_ours
 
     def _hide(self, event: Event) -> None:
         """Handle an event of an item that is hidden, or held back until the end."""
@@ -271,8 +273,10 @@ class MessagesWriter:
                 self._input(json_text(free_text(item)))
             case "message":
                 pass
-            case _ if self._sends_proofs:
-                self._whole_blocks(self._proof_blocks(item["id"]))
+            case _:
+                own = self._proof_blocks(item["id"]) if self._sends_proofs else []
+                made = search_blocks(item) if self._searches else ()
+                self._whole_blocks(own or made)
         self._close()
         self._next()
 
@@ -306,7 +310,11 @@ class MessagesWriter:
 
     def _whole_blocks(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
-            self._open(block)
+            if block["type"] == "server_tool_use":  # its input arrives like a call's
+                self._open({**block, "input": {}})
+                self._input(json_text(block.get("input") or {}))
+            else:
+                self._open(block)
             self._close()
 
     _HANDLERS: dict[str, Callable[[MessagesWriter, Event], None]] = {
@@ -408,13 +416,14 @@ def message_of(
     receipts: bool = False,
     stop_sequence: str | None = None,
     sealing: Sealing | None = None,
+    searches: bool = False,
 ) -> dict[str, Any]:
     """A complete message. Raises ValueError for a failed response, which must be sent
     as an error."""
     if response["status"] == "failed":
         raise ValueError("A failed response must be sent as an error.")
     audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
-    content = _Content(audience, proofs, sealing)
+    content = WholeContent(audience, proofs, sealing, searches=searches)
     for at, item in enumerate(response["output"]):
         content.add(at, item)
     content.blocks += () if content.blocks else picture_blocks(response["output"])
@@ -435,63 +444,3 @@ def message_of(
     if receipts:
         own["output"] = content.hidden
     return {**message, "parley": own} if own else message
-
-
-class _Content:
-    """The blocks of a complete answer; those of this same API are unchanged."""
-
-    def __init__(
-        self,
-        audience: Audience,
-        proofs: Proofs | None,
-        sealing: Sealing | None,
-    ) -> None:
-        self.blocks: list[Block] = []
-        self.calls: list[Item] = []
-        self.hidden: list[Item] = []
-        self.refused = False
-        self._audience = audience
-        self._proofs = proofs or {}
-        self._sends_proofs = True
-        self._sealing = sealing
-        self._sealed: list[str] = []  # ids of items whose proofs are in the blocks
-
-    def add(self, at: int, item: Item) -> None:
-        own = own_blocks(self._proofs, item["id"]) if self._sends_proofs else []
-        match self._audience.kind(item):
-            case "message":
-                self.refused |= not own and is_refusal(item)
-                self.blocks += own or text_blocks(item)
-            case "reasoning":
-                if text := thought_of(item):
-                    signature = "" if own else self._seal_item(at, item)
-                    thinking = {"thinking": text, "signature": signature}
-                    own = own or [{"type": "thinking", **thinking}]
-                self.blocks += own
-            case "":
-                self._hide(item, own)
-            case _:
-                self.calls.append(item)
-                if (arguments := input_of(item)) is not None:
-                    same = any(b.get("id") == item["call_id"] for b in own)
-                    self.blocks += own if same else [tool_use(item, arguments)]
-
-    def _seal_item(self, at: int, item: Item) -> str:
-        if self._sealing is None or not self._sends_proofs:
-            return ""
-        if text := self._sealing.seal_item(at, item, self._audience):
-            self._sealed.append(item["id"])
-        return text
-
-    def seal_rest(self, output: list[Item]) -> None:
-        if self._sealing is None:
-            return
-        if text := self._sealing.seal(output, self._audience, skipped=self._sealed):
-            self.blocks.append(sealed_block(text))
-
-    def _hide(self, item: Item, own: list[Block]) -> None:
-        self._sends_proofs &= item["type"] != "function_call"
-        if own and item["type"] not in _CALLS:
-            self.blocks += own
-        else:
-            self.hidden.append(item)

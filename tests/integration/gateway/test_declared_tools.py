@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.gateway.programs import Gateway
+from tests.integration.gateway.programs import FAST, Gateway
 from tests.integration.gateway.test_websocket import send_request
 from tests.llm import claude
 from tests.recording import Recording, recording_server
@@ -196,6 +196,26 @@ def test_everybody_may_declare_read_only_tools(callers: Callers):
     assert callers.host.has("web_fetch_20250910")
     body = {"model": GPT, **GREETING, "web_search_options": {}}
     assert callers.plain.post("/chat/completions", body).status_code != 403
+
+
+def test_a_search_of_anthropic_becomes_that_of_the_model_s_host(callers: Callers):
+    callers.host.received.clear()
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
+    chosen = {"type": "tool", "name": "web_search"}
+    only = {"allowed_domains": ["example.com"]}
+    path, body = messages(tools=[{**search, **only}], tool_choice=chosen)
+    callers.plain.post(path, {**body, "model": GPT})
+    sent = json.loads(callers.host.received[0].partition("\n\n")[2])
+    assert sent["tools"] == [{"type": "web_search", "filters": only}]
+    assert sent["tool_choice"] == {"type": "web_search"}
+    path, body = messages(tools=[search], tool_choice=chosen)
+    refused = callers.plain.post(path, {**body, "model": FAST})
+    assert refused.status_code == 400
+    assert "'web_search_20250305'" in refused.json()["error"]["message"]
+    path, body = messages(tools=[search])
+    answer = callers.plain.post(path, {**body, "model": FAST})
+    assert answer.status_code == 200, answer.text
+    assert "web_search_20250305" in answer.headers["x-parley-degraded"]
 
 
 def test_the_group_counts_for_its_own_kinds_only(callers: Callers):

@@ -17,6 +17,8 @@ from llm.wire.forwarding.sealed_text import is_sealed
 from llm.wire.items import is_portable_call_id
 
 MIN_BUDGET = 1024  # tokens
+#: The ids of searches at other hosts begin so in answers of this server.
+OUR_SEARCH = "srvtoolu_parley_"
 _THOUGHTS = ("redacted_thinking", "thinking")
 
 
@@ -201,6 +203,12 @@ def _fit_block(block: dict[str, Any], *, is_answer: bool) -> dict[str, Any] | No
             cited = change_objects(block["citations"], _fit_citation)
             if cited is not block["citations"]:
                 changed["citations"] = cited or None
+        case "server_tool_use" if str(block.get("id")).startswith(OUR_SEARCH):
+            return None
+        case "web_search_tool_result" if str(block.get("tool_use_id")).startswith(
+            OUR_SEARCH
+        ):
+            return None
         case "tool_use" if is_answer:
             changed |= _fit_id(block, "id") | _fit_input(block)
         case "tool_result":

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from llm.errors import ProviderDown, RateLimited
 from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.codecs.anthropic.forwarding import fit_body
 from llm.wire.deltas import (
     AnnotationDelta,
     FinishDelta,
@@ -245,6 +246,31 @@ def test_claudes_signed_thinking_is_passed_on_unchanged():
     proofs = answer.builder.proofs
     assert assembled(events(answer, proofs=proofs)) == blocks
     assert message_of(answer.response, proofs=proofs)["content"] == blocks
+
+
+def test_a_search_at_another_host_has_anthropics_blocks():
+    sources = [{"type": "url", "url": "https://x.test/", "title": "X"}]
+    sources.append({"type": "url", "url": "https://y.test/"})
+    action = {"type": "search", "query": "cats", "sources": sources}
+    visit = {"type": "open_page", "url": "https://x.test/"}
+    answer = Answer()
+    for key, each in enumerate((action, visit)):
+        item = {"type": "web_search_call", "action": each}
+        answer.say(ItemDelta(key, item), ItemDelta(key, item, done=True))
+    answer.say(TextDelta(2, "Cats purr."), FinishDelta("stop")).end()
+    whole = message_of(answer.response, searches=True)["content"]
+    assert assembled(events(answer, searches=True)) == whole
+    used, found, text = whole
+    assert (used["type"], used["input"]) == ("server_tool_use", {"query": "cats"})
+    assert (used["name"], found["tool_use_id"]) == ("web_search", used["id"])
+    assert [(each["title"], each["url"]) for each in found["content"]] == [
+        ("X", "https://x.test/"),
+        ("https://y.test/", "https://y.test/"),
+    ]
+    assert message_of(answer.response)["content"] == [text]
+    assert assembled(events(answer)) == [text]
+    body = {"messages": [{"role": "assistant", "content": whole}]}
+    assert fit_body(body)["messages"] == [{"role": "assistant", "content": [text]}]
 
 
 def test_claudes_citations_go_on_as_they_came():
