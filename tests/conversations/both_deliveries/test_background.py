@@ -181,7 +181,7 @@ async def test_a_result_that_the_database_always_refuses_is_given_up(
     offer(dig, replay="once")
     await ended(await submit_turn(conversation))
     while "failed: OperationalError" not in caplog.text:
-        await asyncio.sleep(0)  # a heartbeat that has nothing to renew waits for nothing
+        await asyncio.sleep(0)  # a heartbeat with nothing to renew does not wait
         await engine.require_engine().beat()
     await ToolCall.objects.aupdate(lease_until=None)  # as after it has expired
     engine.require_engine().wake_background()
