@@ -81,8 +81,9 @@ def write_markdown(row: Conversation) -> Iterator[bytes]:
     yield f"# {title}\n".encode(errors="replace")
     turns = row.turns.not_deleted().order_by("created_at", "pk")
     for turn in turns.select_related("language_model__provider"):
-        items = turn.items.order_by("position").defer("provider_data")
-        for item in items.iterator(chunk_size=20):
+        # No cursor stays open while a client takes its time: over SQLite it would
+        # stop checkpoints.
+        for item in list(turn.items.order_by("position").defer("provider_data")):
             yield _markdown_of(turn, item).encode(errors="replace")
         if turn.status == Turn.Status.FAILED and turn.error:
             reason = {"reason": turn.error.get("message", "")}

@@ -290,6 +290,19 @@ def test_markdown_has_the_messages_in_order(rich: Conversation):
     assert "It is about" not in text
 
 
+def test_no_cursor_stays_open_while_the_reader_takes_its_time(rich: Conversation):
+    turn = rich.turns.create(status="completed")
+    for number in range(60):
+        payload = message("assistant", f"Part {number}")
+        Item.of(turn, number, payload, origin=Item.Origin.OUTPUT).save()
+    pieces = write_markdown(rich)
+    begun = next(piece for piece in pieces if b"Part 0" in piece)
+    turn.items.all().delete()
+    rest = b"".join(pieces)
+    assert b"Part 59" in rest
+    assert begun
+
+
 def test_markdown_tells_apart_who_wrote_what(rich: Conversation, ada: Any):
     result = result_message("call_1", "weather_demo", "Fog.\n\nMist.")
     told = turn(rich, user_message("Mine"), result)
