@@ -36,6 +36,7 @@ from conversations.requests.model_facts import abilities, describe_model
 from conversations.turns.error_texts import in_own_language
 from conversations.turns.tool_display import Piece, pieces, pretty, tree
 from llm.models import LanguageModel
+from llm.providers.demo import PROVIDER as DEMO_PROVIDER
 
 register = template.Library()
 register.filter("translate_delivery_error", translate_delivery_error)
@@ -256,7 +257,10 @@ def model_label(model: LanguageModel | None) -> str:
     """The model's name for users; the demo's label says that it is not an AI."""
     if model is None:
         return ""
-    return DEMO_LABEL if is_demo(model) else str(model)
+    if not is_demo(model):
+        return str(model)
+    is_usual = str(model) in (DEMO_PROVIDER.default_model, DEMO_LABEL)
+    return DEMO_LABEL if is_usual else f"{DEMO_LABEL}: {model}"
 
 
 @register.filter
