@@ -15,9 +15,16 @@ from allauth.core.exceptions import ReauthenticationRequired
 from django.http import HttpRequest, HttpResponseBase
 
 from conversations.access.errors import ProofMissing
+from conversations.access.required_steps import owes_own_factor
 from conversations.access.session_marks import is_proven_lately
 
 View = Callable[..., HttpResponseBase]
+
+
+def is_proven(request: Any) -> bool:
+    """Whether the person proved it lately, by the account's second factor if it has
+    one: the factor may have been added elsewhere since the session began."""
+    return is_proven_lately(request.session) and not owes_own_factor(request)
 
 
 def requires_proof(*methods: str) -> Callable[[View], View]:
@@ -28,7 +35,7 @@ def requires_proof(*methods: str) -> Callable[[View], View]:
         def respond(
             request: HttpRequest, *args: Any, **kwargs: Any
         ) -> HttpResponseBase:
-            if request.method in methods and not is_proven_lately(request.session):
+            if request.method in methods and not is_proven(request):
                 raise ReauthenticationRequired
             return view(request, *args, **kwargs)
 
@@ -39,5 +46,5 @@ def requires_proof(*methods: str) -> Callable[[View], View]:
 
 def check_proof(request: Any) -> None:
     """For REST, of a browser's session. Raises ProofMissing."""
-    if not is_proven_lately(request.session):
+    if not is_proven(request):
         raise ProofMissing

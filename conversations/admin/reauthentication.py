@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from conversations.access.session_marks import is_proven_lately
+from conversations.access.reauthentication import is_proven
 
 
 def ask_for_proof(request: HttpRequest, *, has_secret: bool) -> HttpResponse | None:
@@ -22,14 +22,13 @@ def ask_for_proof(request: HttpRequest, *, has_secret: bool) -> HttpResponse | N
     asks, stores what was entered in the session, where no secret belongs, and repeats
     the request.
     """
-    if is_proven_lately(request.session):
+    is_asked = has_secret or request.method == "POST"
+    if not is_asked or is_proven(request):
         return None
     if has_secret:
         query = urlencode({"next": request.get_full_path()})
         return redirect(f"{reverse('account_reauthenticate')}?{query}")
-    if request.method == "POST":
-        raise ReauthenticationRequired
-    return None
+    raise ReauthenticationRequired
 
 
 class ReauthenticationMixin(admin.ModelAdmin):

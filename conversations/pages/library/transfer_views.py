@@ -15,8 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
-from conversations.access.reauthentication import requires_proof
-from conversations.access.session_marks import is_proven_lately
+from conversations.access.reauthentication import is_proven, requires_proof
 from conversations.audit.record import record_event
 from conversations.http.streamed_download import download
 from conversations.models import (
@@ -69,7 +68,7 @@ def export_conversation(request: HttpRequest, conversation_id: str) -> HttpRespo
 @require_GET
 def export_all(request: HttpRequest) -> HttpResponseBase:
     file_format = _format_of(request)
-    if not is_proven_lately(request.session):
+    if not is_proven(request):
         query = urlencode({"format": file_format})
         return redirect(f"{reverse('export-download')}?{query}")
     rows = Conversation.objects.of(request.user).kept()

@@ -14,7 +14,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from conversations.access.account_deletion import LastSuperuser, close_account
-from conversations.access.session_marks import is_proven_lately
+from conversations.access.reauthentication import is_proven
+from conversations.access.required_steps import owes_own_factor
 from conversations.forms.deletion_form import DeletionForm
 
 
@@ -23,7 +24,8 @@ from conversations.forms.deletion_form import DeletionForm
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_account(request: HttpRequest) -> HttpResponse:
     user: Any = request.user
-    if not user.has_usable_password() and not is_proven_lately(request.session):
+    is_asked_elsewhere = not user.has_usable_password() or owes_own_factor(request)
+    if is_asked_elsewhere and not is_proven(request):
         raise ReauthenticationRequired  # else the form asks for the password
     data = request.POST if request.method == "POST" else None
     form = DeletionForm(data, request=request)

@@ -16,8 +16,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
+from conversations.access.reauthentication import is_proven
 from conversations.access.required_steps import owes_own_factor
-from conversations.access.session_marks import is_proven_lately
 from conversations.access.sign_in_attempts import sign_in_address
 from project.accounts.models import IdentityProvider
 
@@ -45,7 +45,7 @@ class AccountAdapter(DefaultAccountAdapter):
         return sign_in_address(request)
 
     def is_reauthentication_required(self, *, app: str, **_: Any) -> bool:
-        return not is_proven_lately(self.request.session)
+        return not is_proven(self.request)
 
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
         """Who has neither a password nor a second factor signs in by the provider

@@ -26,7 +26,7 @@ from django.utils import timezone
 from conversations.access.policy import terms
 from conversations.access.session_user import user_from_session
 from conversations.engine.maintenance.retention import clean_up
-from conversations.models import CacheEntry, TermsVersion
+from conversations.models import AccessToken, CacheEntry, TermsVersion
 from llm.db.encrypted_field import decrypt, encrypt
 from project.accounts.management.commands import rotate_keys
 from tests.conversations.scene import PASSWORD, a_user, signed_in, staff
@@ -186,6 +186,35 @@ def test_the_password_alone_changes_no_factor(ada: User, path: str):
     form = {"code": code_of(secret), "next": where}
     assert old.post(asks, form)["Location"] == where
     assert not old.get(where).get("Location", "").startswith(asks)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_from_before_the_factor_issues_no_token_without_it(ada: User):
+    old, other = Client(), Client()
+    sign_in(old)
+    sign_in(other)
+    secret = enrol(other)
+    cache.clear()
+    token = {"label": "mine", "scopes": ["chat"], "budget_period": "total"}
+    asked = old.post("/tokens/", token)
+    assert "/account/second-factor/reauthenticate/" in follow(old, asked)
+    made = old.post("/api/tokens/", {"label": "x"}, content_type="application/json")
+    assert made.status_code == 403
+    old.post("/account/confirm/", {"password": PASSWORD, "next": "/tokens/"})
+    assert old.post("/tokens/", token).status_code == 302
+    assert not AccessToken.objects.exists()
+    form = {"code": code_of(secret), "next": "/tokens/"}
+    old.post("/account/second-factor/reauthenticate/", form)
+    assert old.post("/tokens/", token).status_code == 200
+    assert AccessToken.objects.exists()
+
+
+def follow(client: Client, answer: Any) -> str:
+    """Where the redirects lead."""
+    while answer.status_code == 302:
+        path = answer["Location"]
+        answer = client.get(path)
+    return str(path)
 
 
 @pytest.mark.django_db(transaction=True)
