@@ -6,6 +6,7 @@ from collections import Counter
 
 from django.db.models import QuerySet
 
+from conversations.engine.shared_log.erased_events import erase_events
 from conversations.models import Attachment, Conversation, Turn
 from llm.models import ModelCall
 
@@ -37,4 +38,5 @@ def erase_turns(pks: list[str]) -> int:
     # The figures stay for accounting; an error detail may quote the conversation.
     ModelCall.objects.erase_contents(pks)
     Turn.objects.filter(pk__in=pks).delete()
+    erase_events(pks)
     return len(pks)

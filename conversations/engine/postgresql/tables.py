@@ -9,6 +9,8 @@ Source: https://www.postgresql.org/docs/15/sql-createtable.html
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.db import connection
 
 FINISHED_EXPIRY = 60  # seconds after which events of finished turns are deleted
@@ -86,6 +88,12 @@ _DELETE_FULL = """
 DELETE FROM conversations_ratelimit
 WHERE at < extract(epoch FROM clock_timestamp()) - 180
 """
+
+
+def delete_events(turn_ids: Sequence[str]) -> None:
+    """Delete the events of these turns. Synchronous."""
+    with connection.cursor() as cursor:
+        cursor.execute(DELETE, {"turns": list(turn_ids)})
 
 
 def delete_old() -> int:

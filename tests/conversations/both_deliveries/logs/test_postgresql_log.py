@@ -15,6 +15,7 @@ from django.utils import timezone
 from psycopg import AsyncConnection
 
 from conversations.engine.event_log import StaleEpoch
+from conversations.engine.maintenance.row_erasure import erase_turns
 from conversations.engine.postgresql import bus as buses
 from conversations.engine.postgresql import tables
 from conversations.engine.postgresql.bus import EVENTS, PostgresBus
@@ -299,6 +300,17 @@ async def test_forgotten_events_are_gone(turn):
         )
         await heard(worker, turn, 1)
         await worker.log.delete(turn)
+        assert await stored(turn) == []
+
+
+async def test_an_erased_turn_leaves_no_events(turn):
+    async with Process() as worker:
+        worker.log.open_publisher(turn, lambda: None).append(
+            1, next(event_batches(turn))
+        )
+        await heard(worker, turn, 1)
+        assert await stored(turn)
+        await sync_to_async(erase_turns)([turn])
         assert await stored(turn) == []
 
 

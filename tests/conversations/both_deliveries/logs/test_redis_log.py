@@ -16,6 +16,7 @@ from conversations.engine.redis import large_events
 from conversations.engine.redis import subscriber as mirrors
 from conversations.engine.redis.connection import PipelinedConnection
 from conversations.engine.redis.encoding import LARGE, large_event_key, stream_key
+from conversations.engine.redis.erased_streams import erase_streams
 from conversations.engine.redis.event_log import RedisLog
 from conversations.engine.redis.pubsub import RedisBus
 from conversations.engine.shared_log import run_log
@@ -389,3 +390,22 @@ async def test_many_turns_share_few_round_trips(url):
             for m in mirrors
         }
         assert texts == {"a" * 40}
+
+
+async def test_an_erased_turn_leaves_nothing(url, turn):
+    texts = ("One", "x" * (LARGE + 1))
+    async with Process(url) as worker:
+        journal = worker.log.open_publisher(turn, lambda: None)
+        for events in event_batches(turn, texts):
+            journal.append(1, events)
+        mirror = await worker.log.subscribe(turn)
+        await until(lambda: mirror.ended)
+        with redis_client.Redis.from_url(url) as client:
+            assert len(client.keys(f"*{turn}*")) > 1
+            erase_streams(url, [turn, "resp_unknown"])
+            assert client.keys(f"*{turn}*") == []
+
+
+def test_an_erasure_goes_on_without_redis(caplog):
+    erase_streams("redis://127.0.0.1:1/0", ["resp_1"])
+    assert "stay in Redis until they expire" in caplog.text
