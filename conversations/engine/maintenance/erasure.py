@@ -19,13 +19,14 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import connection, models, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Cast
+from django.utils import timezone
 
 from conversations.access.account_deletion import (
     check_not_last,
     close_account,
     is_closed,
 )
-from conversations.audit.erasure import erase_texts
+from conversations.audit.erasure import erase_texts, find_former_names
 from conversations.audit.record import record_event
 from conversations.engine.maintenance.row_erasure import FILES, TURNS, erase_files
 from conversations.engine.maintenance.row_erasure import (
@@ -140,10 +141,13 @@ def _erase_history(user: Any) -> None:
         kind = ContentType.objects.get_for_model(rows.model, for_concrete_model=False)
         keys = rows.annotate(row_key=Cast("pk", models.TextField())).values("row_key")
         LogEntry.objects.filter(content_type=kind, object_id__in=keys).delete()
-    for name in filter(None, {user.get_username(), user.email}):
+    now = timezone.now()
+    names = dict.fromkeys(filter(None, {user.get_username(), user.email}), now)
+    for name, until in (find_former_names(user.pk) | names).items():
         whole = rf"(?<!\w){re.escape(name)}(?!\w)"
         found = LogEntry.objects.filter(
-            Q(object_repr__contains=name) | Q(change_message__contains=name)
+            Q(object_repr__contains=name) | Q(change_message__contains=name),
+            action_time__lte=until,
         )
         for entry in found:
             entry.object_repr = re.sub(whole, ERASED, entry.object_repr)[:200]
@@ -285,7 +289,6 @@ def _unname_calls(user: Any, pks: Sequence[int]) -> None:
 @transaction.atomic
 def _erase_records(user: Any) -> None:
     """Sums and records that name the person beside the account's own rows."""
-    name = user.get_username()
     pks = list(AccessToken.objects.filter(user=user).values_list("pk", flat=True))
     sums = UsageSum.objects.filter(Q(user_id=user.pk) | Q(token_id__in=pks))
     tags = set(sums.exclude(tags="").values_list("tags", flat=True))
@@ -293,10 +296,13 @@ def _erase_records(user: Any) -> None:
     shared = UsageSum.objects.filter(tags__in=tags, level=UsageSum.Level.DETAIL)
     own_tags = tags - set(shared.values_list("tags", flat=True))
     UsageSum.objects.filter(tags__in=own_tags).update(tags="")
-    Participant.objects.filter(name=name).delete()
-    for model in (AccessAttempt, AccessFailureLog, AccessLog):
-        of_browser = Q(username__startswith=f"{name} (known browser")
-        model.objects.filter(Q(username=name) | of_browser).delete()
+    current = {user.get_username(): timezone.now()}
+    # Somebody else may have a former name by now.
+    for name, until in (find_former_names(user.pk) | current).items():
+        Participant.objects.filter(name=name, created_at__lte=until).delete()
+        named = Q(username=name) | Q(username__startswith=f"{name} (known browser")
+        for model in (AccessAttempt, AccessFailureLog, AccessLog):
+            model.objects.filter(named, attempt_time__lte=until).delete()
 
 
 def _erase_own_rows(user: Any) -> Iterator[Counter[str]]:

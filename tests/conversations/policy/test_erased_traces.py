@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from axes.models import AccessFailureLog
+from axes.models import AccessFailureLog, AccessLog
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
@@ -92,6 +92,25 @@ def test_sign_ins_that_named_the_person_otherwise(zoe: User, typed: str):
     assert AccessFailureLog.objects.exists()
 
     assert NAME.lower() not in erase().lower()
+
+
+def test_a_former_name(zoe: User):
+    former = "Zoe-Before-Her-Wedding"
+    User.objects.filter(pk=zoe.pk).update(username=former)
+    zoe.refresh_from_db()
+    Client().post("/login/", {"username": former, "password": "wrong"})
+    root = User.objects.get(username="root")
+    limit = UsageLimit.objects.create(user=zoe, period="day", requests=1)
+    LogEntry.objects.log_actions(root.pk, [limit], DELETION, single_object=True)
+    limit.delete()
+    zoe.username = NAME
+    zoe.save()
+    AccessLog.objects.create(username=former, user_agent="of the next of the name")
+    assert stored_text().count(former) > 3
+
+    [left] = [row for row in erase().split("\n") if former in row]
+
+    assert "of the next of the name" in left
 
 
 def test_words_in_answers_to_questions_of_others(zoe: User, of_bob: Turn):
