@@ -17,11 +17,14 @@ class AccountsConfig(AppConfig):
 
         from conversations.access.sign_in_attempts import log_wrong_code
         from conversations.audit.sign_ins import record_wrong_code
+        from conversations.engine.maintenance.retention import add_expired_rows
         from project.accounts import audited_rows, session_marks
         from project.accounts.identities import receivers
+        from project.accounts.models import Invitation
 
         audited_rows.watch_rows()
         session_marks.connect()
         receivers.connect()
+        add_expired_rows(Invitation.find_expired)
         authentication_failed.connect(log_wrong_code)
         authentication_failed.connect(record_wrong_code)

@@ -9,13 +9,14 @@ may be interrupted at any moment and repeated, also by two processes at once.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from axes.models import AccessFailureLog, AccessLog
 from django.conf import settings
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.sessions.models import Session
 from django.db import transaction
@@ -54,6 +55,7 @@ LEDGER_DAYS = 30  # that closed ledger entries are kept
 SIGN_IN_DAYS = 90  # that attempts to sign in are kept
 TEMPORARY_AGE = timedelta(hours=24)  # of a temporary conversation, at most
 BATCH = 500  # rows without dependents, per transaction
+Expired: TypeAlias = tuple[str, QuerySet[Any]]
 _OWN_DELETION = "The owner deleted the account."  # in the audit log
 _HELD = of_held_conversation("pk", "owner")
 _TURN_HELD = of_held_conversation("conversation", "conversation__owner")
@@ -154,6 +156,15 @@ def _erase_branch_batch() -> Counter[str]:
     return Counter({"turns": erase_turns(pks)} if pks else {})
 
 
+#: What other apps erase, as `_expired_rows` has it.
+_further_rows: list[Callable[[], Expired]] = []
+
+
+def add_expired_rows(find: Callable[[], Expired]) -> None:
+    """For apps above this one: also erase the rows that `find` gives."""
+    _further_rows.append(find)
+
+
 def _expired_rows() -> Iterator[tuple[str, QuerySet[Any]]]:
     """Querysets of expired rows that have no dependent files or turns, by name."""
     keys_before = _cutoff(IDEMPOTENCY_DAYS)
@@ -178,6 +189,12 @@ def _expired_rows() -> Iterator[tuple[str, QuerySet[Any]]]:
     if before := _cutoff(settings.DELETED_RETENTION_DAYS):
         memories = Memory.objects.filter(deleted_at__lt=before)
         yield "memories", exclude_held(memories, "user")
+    # The audit log has the same acts.
+    if before := _cutoff(settings.AUDIT_RETENTION_DAYS):
+        history = LogEntry.objects.filter(action_time__lt=before)
+        yield "entries of the admin's history", history
+    for find in _further_rows:
+        yield find()
     cached = CachedAnswer.objects.filter(expires_at__lt=timezone.now())
     yield "cached answers", cached
     if before := _cutoff(settings.EXCHANGE_RETENTION_DAYS):

@@ -10,6 +10,8 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+EXPIRED_FOR = timedelta(days=30)  # before it is erased
+
 
 def in_two_weeks() -> datetime:
     return timezone.now() + timedelta(days=14)
@@ -40,6 +42,12 @@ class Invitation(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         self.email = self.email.lower()
         super().save(*args, **kwargs)
+
+    @classmethod
+    def find_expired(cls) -> tuple[str, models.QuerySet[Invitation]]:
+        """Those that retention erases, accepted or not."""
+        before = timezone.now() - EXPIRED_FOR
+        return "invitations", cls.objects.filter(expires_at__lt=before)
 
     @classmethod
     def find_open(cls, email: str) -> Invitation | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from axes.models import AccessFailureLog, AccessLog
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.sessions.models import Session
 from django.core.files.base import ContentFile
 from django.core.management import call_command
@@ -28,6 +29,7 @@ from conversations.models.ledger import Balance, LedgerEntry
 from conversations.models.memory import Memory
 from conversations.turns.file_deletion import delete_noted
 from llm.models import ModelCall, UsageSum
+from project.accounts.models import Invitation
 from tests.conversations.scene import a_finished_turn, a_user
 
 pytestmark = pytest.mark.django_db
@@ -205,3 +207,25 @@ def command() -> list[str]:
     out = io.StringIO()
     call_command("clean_up", stdout=out)
     return out.getvalue().splitlines()
+
+
+def test_invitations_end_after_they_have_expired(ada):
+    now = timezone.now()
+    for name, days, accepted in (("a", -31, None), ("b", -31, now), ("c", -29, None)):
+        Invitation.objects.create(
+            email=f"{name}@example.org",
+            expires_at=now + timedelta(days=days),
+            accepted_at=accepted,
+        )
+    assert erased()["invitations"] == 2
+    assert Invitation.objects.get().email == "c@example.org"
+
+
+def test_the_admins_history_is_as_old_as_the_audit_log(ada, settings):
+    LogEntry.objects.log_actions(ada.pk, [ada], CHANGE, single_object=True)
+    LogEntry.objects.update(action_time=timezone.now() - timedelta(days=366))
+    LogEntry.objects.log_actions(ada.pk, [ada], CHANGE, single_object=True)
+    assert "entries of the admin's history" not in erased()
+    settings.AUDIT_RETENTION_DAYS = 365
+    assert erased()["entries of the admin's history"] == 1
+    assert LogEntry.objects.count() == 1
