@@ -7,6 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from urllib.parse import urlencode
 
+from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, User
 from django.urls import reverse
 from django.utils import timezone
@@ -25,8 +26,18 @@ from conversations.models import (
     UsageLimit,
 )
 from conversations.models.limits.usage_limit import LimitPeriod
-from project.accounts.models import IdentityProvider, Invitation
-from tests.integration.accessibility.texts import LEAVING, NEWCOMER, TERMS
+from project.accounts.models import (
+    IdentityProvider,
+    Invitation,
+    RequiredPasswordChange,
+)
+from tests.integration.accessibility.texts import (
+    GUEST,
+    LEAVING,
+    NEWCOMER,
+    STARTER,
+    TERMS,
+)
 from tests.serving import PASSWORD
 
 
@@ -60,6 +71,18 @@ def store_policies(turn: Turn) -> dict[str, str]:
             "admin:conversations_retentionrule_changelist"
         ),
         "admin reason": f"{reverse('admin:reading_reason')}?{reason}",
+    }
+
+
+def store_sign_ins() -> dict[str, str]:
+    """Of people who are asked for something before they go on."""
+    starter = User.objects.create_user(STARTER, password=PASSWORD)
+    RequiredPasswordChange.objects.create(user=starter)
+    guest = User.objects.create_user(GUEST, password=PASSWORD)
+    SocialAccount.objects.create(user=guest, provider="orchard", uid="owen")
+    return {
+        "required password": reverse("required-password"),
+        "confirmation by provider": reverse("confirm-by-provider"),
     }
 
 

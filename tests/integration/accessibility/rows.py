@@ -43,7 +43,7 @@ from conversations.search.index import index_pending
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.wire.items import message, new_id, user_message
 from tests.integration.accessibility import texts
-from tests.integration.accessibility.policy_rows import store_terms
+from tests.integration.accessibility.policy_rows import store_sign_ins, store_terms
 from tests.integration.accessibility.staff_rows import pages_of_staff
 from tests.integration.accessibility.texts import NAME
 from tests.integration.accessibility.usage_rows import store_usage
@@ -76,6 +76,7 @@ def stored_pages() -> dict[str, str]:
         **_of_account(user),
         **pages_of_staff(),
         **store_usage(user),
+        **store_sign_ins(),
         **store_terms(),
     }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from tests.integration.accessibility.texts import NAME, NEWCOMER
+from tests.integration.accessibility.texts import GUEST, NAME, NEWCOMER, STARTER
 from tests.integration.browser.test_chat import session
 from tests.serving import PATIENCE, ServerProcess
 
@@ -30,6 +30,14 @@ STORE = "from tests.integration.accessibility.rows import store_rows; store_rows
 ENVIRONMENT = {"SHARE_LINKS": "public", "READING_NEEDS_REASON": "false"}
 #: Pages that are looked at without having signed in.
 OUTSIDE = ("sign in", "shared page", "closed link", "admin sign in")
+
+
+#: Who looks at pages that only they are shown.
+VIEWERS = {
+    "new terms": NEWCOMER,
+    "required password": STARTER,
+    "confirmation by provider": GUEST,
+}
 
 
 @dataclass
@@ -66,9 +74,8 @@ def user_of(name: str) -> str:
     """Who looks at this kind of page; empty for nobody in particular."""
     if name in OUTSIDE:
         return ""
-    if name == "new terms":
-        return NEWCOMER
-    return "admin" if name.startswith("admin") else NAME
+    usual = "admin" if name.startswith("admin") else NAME
+    return VIEWERS.get(name, usual)
 
 
 def show(page: Page, name: str, path: str) -> None:

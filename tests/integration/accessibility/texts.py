@@ -8,6 +8,8 @@ from __future__ import annotations
 NAME = "nora"  # of the user to whom it is said
 LEAVING = "leonie"  # whom the action of erasure is about
 NEWCOMER = "nils"  # who has not accepted the terms
+STARTER = "petra"  # who has the password that staff have set
+GUEST = "owen"  # who signs in at a provider
 
 INTEREST_QUESTION = (
     "We put aside 250 € a month for our daughter, at about 4 % a year. How much is it"
