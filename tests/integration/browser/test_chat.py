@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from tests.conftest import StartServer
 from tests.conversations import files
 from tests.serving import PASSWORD, ServerProcess
 
@@ -724,8 +725,9 @@ Tool.objects.filter(name="calculator").update(approval="always")
 CALCULATION = '/tool calculator {"expression": "6 * 7"}'
 
 
-@pytest.fixture
-def asking(server: ServerProcess) -> ServerProcess:
+@pytest.fixture(scope="module")
+def asking(start_module_server: StartServer) -> ServerProcess:
+    server = start_module_server()
     server.manage("shell", "--no-imports", "-c", APPROVAL)
     return server
 

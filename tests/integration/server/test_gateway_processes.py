@@ -170,7 +170,8 @@ def test_everything_else_names_the_main_address(
     assert program.get("/", headers=anthropic).json()["type"] == "error"
 
 
-def test_pages_elsewhere_can_read_the_refusal(server: ServerProcess):
+def test_pages_elsewhere_can_read_the_refusal(shared: ServerProcess):
+    server = shared
     server.create_token()
     origin = "https://page.example"
     server.manage(

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.conftest import StartServer
 from tests.integration.browser.reading.test_live_reading import FAST, PASTE
 from tests.integration.browser.test_chat import (
     Open,
@@ -266,17 +267,22 @@ def test_an_answer_is_read_aloud_where_the_browser_has_voices(page: Page):
     expect(button).to_have_attribute("aria-pressed", "false")
 
 
+@pytest.fixture(scope="module")
+def fast(start_module_server: StartServer) -> ServerProcess:
+    """A server whose demo does not pause between words."""
+    server = start_module_server()
+    server.manage("shell", "-v0", "-c", FAST)
+    return server
+
+
 #: The page loads no further part of a long answer by itself.
 NOTHING_IS_NEAR = """
 window.IntersectionObserver = class { observe() {} unobserve() {} disconnect() {} };
 """
 
 
-def test_a_long_answer_is_read_aloud_to_its_end(
-    browser: Browser, server: ServerProcess
-):
-    server.manage("shell", "-v0", "-c", FAST)
-    with signed_in(browser, server) as context:
+def test_a_long_answer_is_read_aloud_to_its_end(browser: Browser, fast: ServerProcess):
+    with signed_in(browser, fast) as context:
         page = context.new_page()
         page.add_init_script(VOICES + NOTHING_IS_NEAR)
         page.goto("/")
@@ -365,11 +371,10 @@ def test_diagrams_have_the_colours_that_their_reader_chose(open_page: Open, them
 
 
 def test_a_long_table_is_one_table_and_copied_whole(
-    browser: Browser, server: ServerProcess
+    browser: Browser, fast: ServerProcess
 ):
-    server.manage("shell", "-v0", "-c", FAST)
     clipboard = ["clipboard-read", "clipboard-write"]
-    with signed_in(browser, server, permissions=clipboard) as context:
+    with signed_in(browser, fast, permissions=clipboard) as context:
         page = context.new_page()
         page.goto("/")
         long = "x" * 90  # the parts of the page end by characters, not by rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -30,13 +31,30 @@ KEEP = (
 )
 
 
-@pytest.fixture
-def server(start_server: StartServer) -> ServerProcess:
-    return start_server(SHARE_LINKS="public")  # some of the stored rows are such links
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> ServerProcess:
+    server = start_module_server()
+    server.manage("shell", "-v0", "-c", KEEP)
+    return server
 
 
 @pytest.fixture
 def page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
+    with _open_page(browser, server) as page:
+        yield page
+
+
+@pytest.fixture
+def stored_page(browser: Browser, start_server: StartServer) -> Iterator[Page]:
+    """Of a server of its own: its rows include a default model."""
+    server = start_server(SHARE_LINKS="public")  # some of its rows are such links
+    server.manage("shell", "-v0", "-c", STORE)
+    with _open_page(browser, server) as page:
+        yield page
+
+
+@contextmanager
+def _open_page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
     # A headless shell grants it only on request, a browser to who clicks.
     permissions = ["clipboard-write"]
     with signed_in(browser, server, permissions=permissions) as context:
@@ -48,7 +66,6 @@ def page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
 def test_an_error_id_leads_to_the_providers_bytes_in_two_clicks(
     page: Page, server: ServerProcess
 ):
-    server.manage("shell", "-v0", "-c", KEEP)
     page.goto("/")
     for text in ("/echo one", "/fail 400", "/echo three"):
         send_message(page, text)
@@ -68,9 +85,7 @@ def test_an_error_id_leads_to_the_providers_bytes_in_two_clicks(
     expect(page).to_have_url(f"{server.url}/admin/conversations/turn/{turn}/change/")
 
 
-def test_a_running_turn_is_released_and_stopped_from_its_page(
-    page: Page, server: ServerProcess
-):
+def test_a_running_turn_is_released_and_stopped_from_its_page(page: Page):
     page.goto("/")
     send_message(page, "/slow 60 One two three four")
     last = page.locator(".turn").last
@@ -88,9 +103,9 @@ def test_a_running_turn_is_released_and_stopped_from_its_page(
 
 
 def test_definitions_are_rejected_and_approved_and_grants_are_revoked(
-    page: Page, server: ServerProcess
+    stored_page: Page,
 ):
-    server.manage("shell", "-v0", "-c", STORE)
+    page = stored_page
     page.goto("/admin/tools/mcpserver/")
     page.get_by_role("link", name="Review 2 definitions").click()
     page.get_by_label("plan_route", exact=True).check()
