@@ -326,7 +326,8 @@ async def _read_for_tool_loop(
     ):
         await check_kinds(body, request.tools, token, database)
     # A function that the client declares replaces a server tool of the same name.
-    client_names = {tool.get("name") for tool in single_tools(request.tools)}
+    tools_of_client = single_tools(request.tools) if request.tools else ()
+    client_names = {tool.get("name") for tool in tools_of_client}
     own_tools = {
         name: tool for name, tool in tools.own.items() if name not in client_names
     }

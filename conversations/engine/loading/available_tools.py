@@ -91,7 +91,8 @@ def load_available_tools(
         return AvailableTools(declared=declared)
     offered = permitted_tools(turn)
     allowed = preset.tool_names() if preset else None
-    declared_names = {tool.get("name") for tool in single_tools(declared)}
+    tools_of_client = single_tools(declared) if declared else ()
+    declared_names = {tool.get("name") for tool in tools_of_client}
 
     def is_on(name: str) -> bool:
         wanted = (named is None or name in named) and name not in unwanted
