@@ -186,16 +186,15 @@ def is_deeper(value: Any, depth: int = MAX_DEPTH) -> bool:
     """True if lists and objects are nested more than `depth` levels."""
     level = [value]
     for _ in range(depth):
-        level = [inner for outer in level for inner in children(outer)]
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
         if not level:
             return False
     return any(isinstance(inner, (dict, list)) for inner in level)
-
-
-def children(value: Any) -> Collection[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def is_inline(name: str, value: Any) -> bool:

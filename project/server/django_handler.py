@@ -98,7 +98,7 @@ class Handler:
             threads = self._own_threads.get(scope["path"], self._threads)
             async with threads.take() as thread:
                 respond = _in_thread(self._respond, executor=thread.executor)
-                response = await respond(_describe_body(scope, body), body)
+                response = await respond(scope, body)
                 thread.streams += response.rest is not None
             if response.rest is None:
                 await send(response.start)
@@ -214,23 +214,6 @@ async def _refuse(
     await send({"type": "http.response.body", "body": body})
 
 
-def _describe_body(scope: Any, body: IO[bytes]) -> Any:
-    """Return the scope with headers that describe the body as it was read:
-    decompressed, and with a Content-Length."""
-    headers = dict(scope["headers"])
-    is_compressed = content_encoding(headers)
-    size = body.seek(0, 2)
-    body.seek(0)
-    if not is_compressed and (b"content-length" in headers or not size):
-        return scope
-    others = [
-        (name, value)
-        for name, value in scope["headers"]
-        if name not in (b"content-encoding", b"content-length")
-    ]
-    return {**scope, "headers": [*others, (b"content-length", b"%d" % size)]}
-
-
 def build_environ(scope: Any, body: IO[bytes]) -> dict[str, Any]:
     """The environ of the request. It does not contain the scope, whose headers an error
     report would show."""
@@ -256,7 +239,14 @@ def build_environ(scope: Any, body: IO[bytes]) -> dict[str, Any]:
     }
     if client := scope.get("client"):
         environ["REMOTE_ADDR"], environ["REMOTE_PORT"] = client
-    return environ | _build_headers(scope["headers"])
+    environ |= _build_headers(scope["headers"])
+    size = body.seek(0, 2)
+    body.seek(0)
+    is_compressed = content_encoding(dict(scope["headers"]))
+    if is_compressed or (size and "CONTENT_LENGTH" not in environ):
+        environ.pop("HTTP_CONTENT_ENCODING", None)  # `body` was decompressed
+        environ["CONTENT_LENGTH"] = str(size)
+    return environ
 
 
 def _build_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -53,6 +53,11 @@ class CachedItems:
     may_have_files: bool
     size: int  # characters of JSON
 
+    def precede(self, turn: Turn) -> bool:
+        """Whether a turn of their conversation follows from them."""
+        is_current = self.rewritten == turn.conversation.rewritten
+        return is_current and turn.parent_id in (self.turn_id, self.parent_id)
+
 
 class ItemCache:
     """`size` in characters of JSON; without it the share of memory that the setting
@@ -65,19 +70,11 @@ class ItemCache:
         self._used = 0
         #: The next ones to be weighed come first.
         self._cached: OrderedDict[str, CachedItems] = OrderedDict()
+        self.get = self._cached.get  # by the id of a conversation
         #: Of a conversation: its uses, and when they were last counted.
         self._uses: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._clock = clock
         self._lock = Lock()
-
-    def get(self, turn: Turn) -> CachedItems | None:
-        """The cached items of the turn's conversation, if the turn follows from
-        them."""
-        cached = self._cached.get(turn.conversation_id)
-        if cached is None or cached.rewritten != turn.conversation.rewritten:
-            return None
-        goes_on = turn.parent_id in (cached.turn_id, cached.parent_id)
-        return cached if goes_on else None
 
     def store(self, conversation_id: str, new: CachedItems) -> None:
         with self._lock:

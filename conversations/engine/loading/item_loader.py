@@ -100,7 +100,8 @@ item_cache = ItemCache()
 def load_items(turn: Turn) -> Items:
     """Load a turn's items in at most two queries. A summary replaces the items that
     it covers."""
-    if cached := item_cache.get(turn):
+    cached = item_cache.get(turn.conversation_id)
+    if cached is not None and cached.precede(turn):
         is_next = turn.parent_id == cached.turn_id
         ancestry = {cached.turn_id: 0, turn.pk: 1} if is_next else {turn.pk: 1}
         both = [turn.conversation_id, next(iter(ancestry)), turn.pk]

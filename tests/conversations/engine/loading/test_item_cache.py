@@ -143,22 +143,17 @@ def test_a_file_named_long_ago_is_looked_for(conversation):
 def test_the_cache_stays_within_its_size(conversation, monkeypatch):
     turn = finished_turn(conversation, "last")
     read(turn)
-    cached = item_loader.item_cache.get(Turn.objects.get(pk=turn.pk))
+    cached = item_loader.item_cache.get(conversation.pk)
     assert cached is not None
-
-    def next_turn_of(conversation_id: str) -> Turn:
-        owner = Conversation(pk=conversation_id, rewritten=cached.rewritten)
-        return Turn(conversation=owner, parent_id=cached.turn_id)
-
     small = ItemCache(cached.size)
     small.store("one", cached)
     small.store("two", cached)
     small.store("two", cached)
-    assert small.get(next_turn_of("one")) is None
-    assert small.get(next_turn_of("two")) is cached
+    assert small.get("one") is None
+    assert small.get("two") is cached
     tiny = ItemCache(cached.size - 1)
     tiny.store("one", cached)
-    assert tiny.get(next_turn_of("one")) is None
+    assert tiny.get("one") is None
 
 
 def cached_items(turn_id: str, size: int) -> CachedItems:
@@ -166,9 +161,7 @@ def cached_items(turn_id: str, size: int) -> CachedItems:
 
 
 def is_cached(cache: ItemCache, conversation_id: str) -> bool:
-    conversation = Conversation(pk=conversation_id, rewritten=0)
-    turn = Turn(conversation=conversation, parent_id=f"last of {conversation_id}")
-    return cache.get(turn) is not None
+    return cache.get(conversation_id) is not None
 
 
 class Clock:
@@ -288,7 +281,7 @@ def test_a_turn_that_is_to_be_stopped_leaves_nothing(conversation, memory):
     turn = finished_turn(conversation, "last")
     Turn.objects.filter(pk=turn.pk).update(cancel_requested=True)
     read(turn)
-    assert memory.get(turn) is None
+    assert memory.get(conversation.pk) is None
 
 
 def test_a_summary_of_half_an_answer_belongs_to_that_turn_alone(
