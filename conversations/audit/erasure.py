@@ -28,7 +28,7 @@ def find_former_names(user_id: int) -> dict[str, datetime]:
     texts = _rows(renamed).filter(details__contains='"username"')
     found = {}
     for details, at in texts.values_list("details", "event__at").order_by("event"):
-        name = (json.loads(details).get("before") or {}).get("username")
+        name = (json.loads(details or "{}").get("before") or {}).get("username")
         if name:
             found[name] = at
     return found
