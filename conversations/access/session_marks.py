@@ -6,6 +6,7 @@ every request and every WebSocket reads them without another query.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import MutableMapping
 from typing import Any
@@ -34,8 +35,9 @@ def lacks_second_factor(session: Session) -> bool:
     return settings.SECOND_FACTOR_FOR_ALL and not session.get(SECOND_FACTOR)
 
 
-def mark_proven(session: Session) -> None:
-    session[PROVEN_AT] = time.time()
+def mark_proven(session: Session, at: float = math.inf) -> None:
+    """`at`: seconds since 1970, where it was proven before now."""
+    session[PROVEN_AT] = min(at, time.time())
 
 
 def is_proven_lately(session: Session) -> bool:

@@ -11,7 +11,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth import get_user_model
 from django.db.models.signals import post_delete, pre_delete
 
-from conversations.access.session_marks import SECOND_FACTOR
+from conversations.access.session_marks import SECOND_FACTOR, mark_proven
 from project.accounts.identities.claims import merge_claims, sync_groups
 from project.accounts.models import IdentityProvider, Invitation
 
@@ -28,14 +28,19 @@ def sync_signed_in_user(
     *, request: Any, user: Any, sociallogin: Any = None, **_: Any
 ) -> None:
     """Copy the groups that the provider reports to the user, and record the second
-    factor if the provider's sign-in counts as one."""
+    factor if the provider's sign-in counts as one, and when the provider last asked for
+    a proof."""
     if sociallogin is None:
         return
     account = sociallogin.account
     provider = IdentityProvider.objects.get(slug=account.provider)
     if provider.counts_as_second_factor:
         request.session[SECOND_FACTOR] = True
-    if not sync_groups(provider, user, merge_claims(account.extra_data)):
+    claims = merge_claims(account.extra_data)
+    signed_in_at = claims.get("auth_time")
+    if isinstance(signed_in_at, int | float):  # the provider may have asked nothing now
+        mark_proven(request.session, signed_in_at)
+    if not sync_groups(provider, user, claims):
         logger.warning(
             "%s did not send the groups of %r for their number; they stay as they were",
             provider.slug,

@@ -45,12 +45,12 @@ connections = IdentitiesView.as_view()
 @require_GET
 def confirm(request: HttpRequest) -> HttpResponse:
     """For a person without password and second factor: sign in at the provider again,
-    which is asked to ask for the password there."""
+    which is asked to ask for the password there, and to say when it last did."""
     names = SocialAccount.objects.filter(user=request.user).values_list(
         "provider", flat=True
     )
     providers = [
-        (each.name, each.get_login_url(request, auth_params="prompt=login"))
+        (each.name, each.get_login_url(request, auth_params="prompt=login&max_age=0"))
         for each in get_adapter().list_providers(request)
         if each.app.provider_id in set(names)
     ]

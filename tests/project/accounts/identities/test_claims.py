@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, User
+from django.contrib.sessions.backends.signed_cookies import SessionStore
+from django.http import HttpRequest
 
+from conversations.access.session_marks import is_proven_lately, mark_proven
 from project.accounts.identities.claims import (
     OtherPerson,
     is_in_domains,
@@ -14,6 +20,7 @@ from project.accounts.identities.claims import (
     merge_claims,
     sync_groups,
 )
+from project.accounts.identities.receivers import sync_signed_in_user
 from project.accounts.models import IdentityProvider, Invitation
 from tests.conversations.scene import a_user
 
@@ -102,3 +109,26 @@ def test_an_invitation_is_for_one_address_once_and_for_a_time(ada: User):
     assert Invitation.find_open("") is None
     row.accept()
     assert Invitation.find_open("ida@acme.org") is None
+
+
+@pytest.mark.parametrize(
+    ("signed_in_ago", "is_proven"),
+    [(3600, False), (5, True), (-60, True), (None, True)],
+)
+def test_a_session_is_as_fresh_as_the_sign_in_at_the_provider(
+    ada: User, signed_in_ago: int | None, is_proven: bool
+):
+    """A provider that is asked for no proof answers at once, and says when it had one.
+    Its clock may be ahead; one that does not say it is believed."""
+    a_provider()
+    id_token: dict[str, Any] = {"sub": "ada"}
+    if signed_in_ago is not None:
+        id_token["auth_time"] = int(time.time()) - signed_in_ago
+    account = SocialAccount(provider="acme", extra_data={"id_token": id_token})
+    request = HttpRequest()
+    request.session = SessionStore()
+    mark_proven(request.session)
+    sync_signed_in_user(
+        request=request, user=ada, sociallogin=SimpleNamespace(account=account)
+    )
+    assert is_proven_lately(request.session) is is_proven
