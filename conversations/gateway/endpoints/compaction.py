@@ -30,7 +30,14 @@ _INSTRUCTIONS = (
     " wish of the user, and what tools have found out. Write plain text without a"
     " preamble."
 )
-_CALLER_FIELDS = ("parley", "safety_identifier", "user")
+_FIELDS = (
+    "instructions",
+    "parley",
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "user",
+)
 _NO_USAGE = {
     "input_tokens": 0,
     "input_tokens_details": {"cached_tokens": 0},
@@ -55,7 +62,7 @@ async def compact(context: RequestContext) -> None:
         model_input = with_history(items, model_input)
     if not model_input:
         raise BadRequest("There is nothing to compact.", param="input")
-    named = {name: body[name] for name in _CALLER_FIELDS if name in body}
+    named = {name: body[name] for name in _FIELDS if name in body}
     gateway_request = await read_request(
         {**named, "model": body["model"], "input": model_input, "store": False},
         context.dialect,

@@ -99,6 +99,17 @@ def without_breaks(text: str) -> str:
     return text
 
 
+def plain_audio(audio: Any) -> Any:
+    """Recorded sound with bare base64: hosts refuse a data URL and line breaks."""
+    data = audio.get("data") if isinstance(audio, Mapping) else audio
+    if not isinstance(data, str):
+        return audio
+    if is_data_url(data):
+        data = data.partition(",")[2]
+    data = without_breaks(data)
+    return {**audio, "data": data} if isinstance(audio, Mapping) else data
+
+
 def read_file(data: str, name: str = "") -> FileData:
     """The file in `data`, which is a data URL or base64, with or without line
     breaks."""

@@ -18,6 +18,7 @@ from llm.wire.facades.chat_proofs import (
     known_fields,
     signature_of,
 )
+from llm.wire.facades.field_checks import whole
 from llm.wire.facades.proof_entries import OpenSeal, attach, restore
 from llm.wire.facades.request_reading import (
     assistant_items,
@@ -80,7 +81,7 @@ def request_of(
     have from Google's own Chat Completions. Raises BadRequest."""
     codec = codec or _CODEC
     stop = body.get("stop") or ()
-    effort, seed = body.get("reasoning_effort"), body.get("seed")
+    effort, seed = body.get("reasoning_effort"), whole(body.get("seed"))
     same: dict[str, Any] = {name: body.get(name) for name in _SAME}
     items = [
         item
@@ -94,7 +95,9 @@ def request_of(
             _flatten_tool(t) for t in body.get("tools") or () if t["type"] in _TOOLS
         ],
         tool_choice=_choice(body.get("tool_choice")),
-        max_output_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+        max_output_tokens=whole(
+            body.get("max_completion_tokens") or body.get("max_tokens")
+        ),
         reasoning={"effort": effort} if effort else None,
         text=_text(body) or None,
         stop=[stop] if isinstance(stop, str) else stop,

@@ -100,9 +100,15 @@ def boolean(value: Any, where: str) -> None:
         raise wrong(where, "expected true or false.")
 
 
+def whole(value: Any) -> Any:
+    """A whole number as an int: some clients send 50.0, as JSON Schema permits."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return int(value) if is_whole else value
+
+
 def integer(least: int | None = None, most: int | None = None) -> Check:
     def check(value: Any, where: str) -> None:
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not isinstance(whole(value), int) or isinstance(value, bool):
             raise wrong(where, "expected a whole number.")
         _within(value, least, most, where)
 

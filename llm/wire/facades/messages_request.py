@@ -17,6 +17,7 @@ import orjson
 from llm.errors import BadRequest
 from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.codecs.call_order import separate_equal_ids
+from llm.wire.facades.field_checks import whole
 from llm.wire.facades.messages_blocks import as_object
 from llm.wire.facades.proof_entries import OpenSeal, restore
 from llm.wire.facades.request_reading import (
@@ -77,7 +78,7 @@ def request_of(
         ],
         tool_choice=_choice(choice),
         parallel_tool_calls=False if choice.get("disable_parallel_tool_use") else None,
-        max_output_tokens=body.get("max_tokens"),
+        max_output_tokens=whole(body.get("max_tokens")),
         temperature=body.get("temperature"),
         top_p=body.get("top_p"),
         stop=body.get("stop_sequences") or (),

@@ -17,6 +17,7 @@ import orjson
 from llm.wire.codecs.call_order import separate_equal_ids
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.codecs.openai_responses.forwarding import has_own_id
+from llm.wire.facades.field_checks import whole
 from llm.wire.facades.request_reading import assistant_items
 from llm.wire.items import Issuer, Item, user_message
 from llm.wire.request import Request
@@ -91,6 +92,7 @@ def request_of(
             _decode_assistant(run_items, codec, issuer) if from_assistant else run_items
         )
     same: dict[str, Any] = {name: body.get(name) for name in _SAME}
+    same["max_output_tokens"] = whole(body.get("max_output_tokens"))
     return Request(
         model=body["model"],
         items=separate_equal_ids(items) if len(items) > 1 else items,

@@ -9,7 +9,7 @@ import pytest
 from llm.providers.gemini import PROVIDER as GEMINI
 from llm.wire.codec import Codec
 from llm.wire.codecs.anthropic.codec import AnthropicCodec
-from llm.wire.codecs.file_data import FileData, read_file
+from llm.wire.codecs.file_data import FileData, plain_audio, read_file
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.request import Request
 
@@ -115,3 +115,11 @@ def test_what_is_no_text_has_none(data: bytes):
 def test_codecs_that_are_no_charset_are_not_used(charset):
     url = f"data:text/plain;charset={charset};base64,{encoded('utf-8', 'a-b')}"
     assert read_file(url).text() == "a-b"
+
+
+@pytest.mark.parametrize("data", ["UklG\r\nUklG", "data:audio/wav;base64,UklGUklG"])
+def test_sound_leaves_as_bare_base64(data: str):
+    sound = {"format": "wav", "data": data}
+    assert plain_audio(sound) == {"format": "wav", "data": "UklGUklG"}
+    assert plain_audio(data) == "UklGUklG"
+    assert plain_audio({"id": 1}) == {"id": 1}

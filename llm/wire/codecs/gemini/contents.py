@@ -20,7 +20,13 @@ import orjson
 
 from llm.errors import BadRequest
 from llm.wire.codecs.call_order import pair_calls
-from llm.wire.codecs.file_data import FileData, is_data_url, media_type_of, read_file
+from llm.wire.codecs.file_data import (
+    FileData,
+    is_data_url,
+    media_type_of,
+    plain_audio,
+    read_file,
+)
 from llm.wire.codecs.gemini import model_capabilities
 from llm.wire.codecs.gemini.original_parts import Part
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
@@ -229,7 +235,9 @@ class Contents:
             case "input_file":
                 return _file(part)
             case "input_audio":
-                audio = part["input_audio"]
+                audio = plain_audio(part["input_audio"])
+                if not isinstance(audio, dict) or not {"data", "format"} <= {*audio}:
+                    raise _cannot_send("sound without its format")
                 return _inline(f"audio/{audio['format']}", audio["data"])
         text = part.get("text")
         text = part.get("refusal") if text is None else text

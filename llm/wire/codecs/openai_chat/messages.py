@@ -27,6 +27,7 @@ from llm.wire.codecs.file_data import (
     FileData,
     is_data_url,
     names_video,
+    plain_audio,
     read_file,
     without_breaks,
 )
@@ -300,7 +301,8 @@ class _Writer:
             case "input_file":
                 return self._file(part)
             case "input_audio":
-                return {"type": "input_audio", "input_audio": part["input_audio"]}
+                audio = plain_audio(part["input_audio"])
+                return {"type": "input_audio", "input_audio": audio}
             case _:
                 return {"type": "text", "text": _plain(part)}
 

@@ -116,6 +116,16 @@ async def test_a_preset_with_a_limit_of_cost_summarises_nothing(client: Client):
     assert host.received == []
 
 
+async def test_a_summary_has_the_request_s_instructions_and_tier(client: Client):
+    with Host(lambda received: canned_reply("responses", received)) as host:
+        await add_model("openai", "openai_responses", host.url, "m")
+        wanted = {"instructions": "In French.", "service_tier": "flex"}
+        body = {"model": "m", "input": "Hi", **wanted}
+        await client.post("/v1/responses/compact", body)
+    [sent] = host.received
+    assert {name: sent.body[name] for name in wanted} == wanted
+
+
 @sync_to_async
 def add_preset() -> None:
     Preset.objects.create(

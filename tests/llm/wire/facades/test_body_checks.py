@@ -544,3 +544,12 @@ def test_citations_of_our_own_making_do_not_come_back():
     [part] = item["content"]
     assert part["annotations"] == []
     assert item["provider_data"]["raw"] == {"content": [{"type": "text", "text": "a"}]}
+
+
+def test_a_whole_number_may_be_written_with_a_point():
+    body = {**CHAT, "max_completion_tokens": 50.0, "seed": 7.0}
+    check_chat(body)
+    request = chat_request.request_of(body)
+    assert (repr(request.max_output_tokens), repr(request.seed)) == ("50", "7")
+    with pytest.raises(BadRequest):
+        check_chat({**CHAT, "max_tokens": 50.5})
