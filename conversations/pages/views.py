@@ -185,7 +185,7 @@ def refresh(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRes
     written in the message box meanwhile."""
     turns = Turn.objects.visible_to(request.user).select_related(*_TURN_PARTS)
     found = get_object_or_404(turns, pk=turn_id, conversation_id=conversation_id)
-    return _return_to_turn(request, found)
+    return return_to_turn(request, found)
 
 
 @login_required
@@ -200,7 +200,7 @@ def stop(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
     for turn in stopped:
         with suppress(AlreadySentConflict):  # its text is in the answer that runs
             stop_turn(turn)
-    return _return_to_turn(request, found)
+    return return_to_turn(request, found)
 
 
 @login_required
@@ -210,7 +210,7 @@ def retry(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespo
     found = _writable_turn(request, conversation_id, turn_id)
     form = RetryForm(request.POST, turn=found, user=request.user)
     if form.items() and (opened := open_turn(request, form)):
-        return _return_to_turn(request, opened)
+        return return_to_turn(request, opened)
     return _page(request, form, transcript(found.conversation, request.user))
 
 
@@ -227,7 +227,7 @@ def continue_turn(
             found = continue_turn_of(found, request.user)
     except TooFast as exc:
         return _refused_page(request, found.conversation, exc)
-    return _return_to_turn(request, found)
+    return return_to_turn(request, found)
 
 
 @login_required
@@ -347,7 +347,7 @@ def _unsent_form(request: HttpRequest, row: Conversation) -> MessageForm:
     return form
 
 
-def _return_to_turn(request: HttpRequest, found: Turn) -> HttpResponse:
+def return_to_turn(request: HttpRequest, found: Turn) -> HttpResponse:
     """Back to the turn, with a message that was written but not sent: without scripts
     a button beside the message box sends what is in it."""
     if not _has_unsent(request):

@@ -316,8 +316,7 @@ function retry(button) {
 /** Shows another version of a message. */
 async function showVersion(button) {
   const turnId = button.formAction.split("/").at(-3);
-  const body = new FormData(button.form);
-  await openTurn(button, body, gettext("The version could not be shown. Try again."));
+  await openTurn(button, tokenAlone(), gettext("The version could not be shown. Try again."));
   document.getElementById(`turn-${turnId}`)?.scrollIntoView({ block: "nearest" });
   branch.focus(turnId);
 }
@@ -330,9 +329,14 @@ async function showEdited() {
 }
 
 function goOn(button) {
+  openTurn(button, tokenAlone(), gettext("The message could not be continued. Try again."));
+}
+
+/** Without the next message. */
+function tokenAlone() {
   const body = new FormData();
-  body.set("csrfmiddlewaretoken", $("#composer [name=csrfmiddlewaretoken]").value);
-  openTurn(button, body, gettext("The message could not be continued. Try again."));
+  body.set("csrfmiddlewaretoken", $("[name=csrfmiddlewaretoken]").value);
+  return body;
 }
 
 /** The server has the turn: it is not to be sent again if only its page fails. */

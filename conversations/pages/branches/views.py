@@ -15,7 +15,12 @@ from conversations.access.errors import TooFast
 from conversations.models import BranchChoice, KeyReused, MessageRemoved, Turn
 from conversations.pages.branches.edit_form import EditForm
 from conversations.pages.refusals import mark_refused
-from conversations.pages.views import find_turn, open_turn, redirect_to_turn
+from conversations.pages.views import (
+    find_turn,
+    open_turn,
+    redirect_to_turn,
+    return_to_turn,
+)
 from conversations.requests import branches
 from conversations.turns.branches import has_question
 from conversations.turns.error_texts import text_for_reader
@@ -50,7 +55,7 @@ def show(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
     found = get_object_or_404(visible, pk=turn_id, conversation_id=conversation_id)
     BranchChoice.objects.choose(conversation_id, request.user.pk or 0, found.pk)
     engine.announce_branches(conversation_id)
-    return redirect_to_turn(found)
+    return return_to_turn(request, found)
 
 
 @login_required

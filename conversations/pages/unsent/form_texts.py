@@ -19,6 +19,7 @@ _TEXT_FIELDS = {
     # Buttons beside the message box send what is in it, too.
     **dict.fromkeys(("conversation", "refresh", "stop", "retry"), ("text",)),
     **dict.fromkeys(("continue", "choose-tools", "cancel-call"), ("text",)),
+    "show-branch": ("text",),
     "edit-message": ("text",),
     "change-queued": ("text",),
     "change-item": ("summary",),

@@ -1,4 +1,4 @@
-// Blocks of code of streamed Markdown: highlighted, and laid out, part by part.
+// Blocks of code of streamed Markdown.
 
 import { gettext } from "../texts.js";
 import { Highlighter } from "./highlight.js";

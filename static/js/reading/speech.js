@@ -61,7 +61,7 @@ function stop() {
   speech.cancel();
 }
 
-/** The text in pieces that end at a line, at a sentence, or at least at a word. */
+/** The text in pieces that end at a line, a sentence or a word. */
 export const sentences = (text) => text.split("\n").flatMap(sentencesOfLine);
 
 function sentencesOfLine(line) {

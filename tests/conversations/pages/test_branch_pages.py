@@ -448,6 +448,15 @@ def test_stop_in_the_message_box_stops_all_answers_that_are_compared(
     assert stopped == [turns[1].pk]
 
 
+def test_the_arrows_take_along_what_is_written_but_not_sent(ada, talk):
+    turn = a_finished_turn(talk)
+    url = reverse("show-branch", args=[talk.pk, turn.pk])
+    answer = ada.post(url, {"text": "Half a message"})
+    assert (answer.status_code, talk.turns.count()) == (200, 1)
+    assert re.search(r"<textarea[^>]*>\s*Half a message</textarea>", answer.text)
+    assert ada.post(url, {"text": " "}).status_code == 302
+
+
 @pytest.mark.parametrize("asked", [[], ["m-4", "m-5"]])
 def test_interrupt_stops_all_answers_that_are_compared(
     ada, talk, monkeypatch, django_capture_on_commit_callbacks, asked
