@@ -158,9 +158,8 @@ async def stream(
 
     Raises LLMError and nothing else. Read it inside `aclosing`: closing it closes the
     connection. A request without `stream` yields one list, after the whole answer; if
-    that ends in an error, `call.error` is set before. A
-    `decoder` of the endpoint's codec may already have read the beginning of this
-    answer.
+    that ends in an error, `call.error` is set before. A `decoder` of the endpoint's
+    codec may already have read the beginning of this answer.
     """
     call = call or ProviderCall()
     call.started_at = time.monotonic()
@@ -178,10 +177,7 @@ async def stream(
                 raise BadResponse(detail="The response to resume was not streamed.")
             wants_body = bool(not streams and forwarded and forwarded.wants_frames)
             del forwarded
-            whole, call.error = await _read_whole(
-                endpoint, answer, start, wants_body=wants_body
-            )
-            call.note_deltas(whole)
+            whole = await _read_whole(endpoint, answer, start, wants_body, call)
             for portion in _split_deltas(whole):
                 yield portion
                 if len(whole) > MAX_DELTAS:
@@ -189,9 +185,8 @@ async def stream(
             if call.error is not None:
                 raise call.error
             return
-        streamed = StreamedDeltas(
-            answer, decoder or endpoint.codec.decoder(), start, forwarded
-        )
+        decoder = decoder or endpoint.codec.decoder()
+        streamed = StreamedDeltas(answer, decoder, start, forwarded)
         del forwarded
         while (deltas := await streamed.read()) is not None:
             call.note_deltas(deltas)
@@ -412,15 +407,21 @@ def _is_whole(start: bytes) -> bool:
 
 
 async def _read_whole(
-    endpoint: Endpoint, answer: UpstreamResponse, start: bytes, *, wants_body: bool
-) -> tuple[list[Delta], LLMError | None]:
-    """The deltas of an answer that is no stream and begins with `start`, and the error
-    after them; before them the whole body, if it is wanted and no stream either."""
+    endpoint: Endpoint,
+    answer: UpstreamResponse,
+    start: bytes,
+    wants_body: bool,
+    call: ProviderCall,
+) -> list[Delta]:
+    """The deltas of an answer that is no stream and begins with `start`; before them
+    the whole body, if it is wanted and no stream either. Sets `call.error` to the error
+    after them."""
     body = await answer.read_rest(start)
-    deltas, error = await run_off_loop(len(body), _decode_whole, endpoint, body)
-    if wants_body and error is None and not _EVENT_STREAM_START.match(body):
+    deltas, call.error = await run_off_loop(len(body), _decode_whole, endpoint, body)
+    if wants_body and call.error is None and not _EVENT_STREAM_START.match(body):
         deltas.insert(0, FrameDelta(body))
-    return deltas, error
+    call.note_deltas(deltas)
+    return deltas
 
 
 def _split_deltas(deltas: list[Delta]) -> Iterator[list[Delta]]:
