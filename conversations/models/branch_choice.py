@@ -204,3 +204,11 @@ _CHOSEN = CompiledRows(
     "a conversation",
     -1,
 )
+
+
+def skip_failed_requests(turn: Turn | None) -> Turn | None:
+    """`turn`, or the nearest before it that is no failed request: SDKs send those again
+    by themselves, and their input counts once."""
+    while turn is not None and turn.is_failed_request:
+        turn = turn.parent
+    return turn

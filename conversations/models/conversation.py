@@ -15,22 +15,19 @@ from django.utils.translation import gettext_lazy as _
 from conversations import turn_queue
 from conversations.audit.record import record_event
 from conversations.input.checks import inline_size
-from conversations.input.client_outputs import (
-    OUTPUT_TYPES,
-    ClientCalls,
-    call_id_of,
-)
+from conversations.input.client_outputs import OUTPUT_TYPES
 from conversations.models.branch_choice import (
     BranchChoice,
     Tree,
     find_last_and_chosen,
+    skip_failed_requests,
 )
 from conversations.models.folder import Folder, Tag
 from conversations.models.item import Item
 from conversations.models.opened_turn import OpenedTurn, TurnFields
 from conversations.models.signed_in_session import SignedInSession
-from conversations.models.tool_call import ToolCall
-from conversations.models.turn import POOL, Turn, skip_failed_requests
+from conversations.models.tool_call import ToolCall, find_new_items
+from conversations.models.turn import POOL, Turn
 from llm.db.durable_commit import sync_on_commit
 from llm.db.statements import (
     CompiledInsert,
@@ -297,7 +294,7 @@ class Conversation(models.Model):
                 parent = self.skip_failed_requests(parent)
         has_outputs = any(item["type"] in OUTPUT_TYPES for item in items)
         if has_outputs and parent is not None:
-            items, answered_turn = _new_items(items, parent)
+            items, answered_turn = find_new_items(items, parent)
             if answered_turn is not None:
                 return OpenedTurn(turn=answered_turn)
         turn = self._new_turn(items, parent, last, fields)
@@ -497,26 +494,3 @@ _BY_OWNER = CompiledQuery[Conversation](
 def _title_of(items: Sequence[ItemPayload]) -> str:
     text = " ".join(" ".join(text_of(item) for item in items).split())
     return text if len(text) <= TITLE_LENGTH else text[: TITLE_LENGTH - 1] + "…"
-
-
-def _new_items(
-    items: Sequence[ItemPayload], parent: Turn
-) -> tuple[Sequence[ItemPayload], Turn | None]:
-    """The items that the turns up to `parent` do not have yet, and None; or, if they
-    have all of them, the turn that has the last of the outputs among them."""
-    answers = [item for item in items if item["type"] in OUTPUT_TYPES]
-    turns = Turn.objects.lineage_of(parent)
-    items_by_turn = Item.objects.read_calls_and_roles(turns)
-    server_calls = ToolCall.objects.read_ids(turns)
-    line = ClientCalls()
-    for turn in turns:
-        line.read(items_by_turn[turn], server_calls[turn])
-    new_items = list(line.new_items(items))
-    return new_items, None if new_items else _turn_with_answer(turns, answers[-1])
-
-
-def _turn_with_answer(turns: Sequence[str], answer: ItemPayload) -> Turn:
-    name = OUTPUT_TYPES[answer["type"]][1]
-    same = {"type": answer["type"], f"payload__{name}": call_id_of(answer)}
-    rows = Item.objects.filter(turn__in=turns, **same).select_related("turn")
-    return max((row.turn for row in rows), key=lambda turn: turns.index(turn.pk))

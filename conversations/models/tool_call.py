@@ -1,4 +1,5 @@
-"""Row of a tool call: state, output and, in the background, its claim."""
+"""Row of a tool call: state, output and, in the background, its claim; and which items
+of a client answer calls that have no output yet."""
 
 from __future__ import annotations
 
@@ -9,8 +10,15 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from conversations.input.client_outputs import (
+    OUTPUT_TYPES,
+    ClientCalls,
+    call_id_of,
+)
 from conversations.models.access_token import AccessToken
+from conversations.models.item import Item
 from conversations.models.turn import Turn
+from llm.wire.items import Item as ItemPayload
 
 
 class ToolCallQuerySet(models.QuerySet["ToolCall"]):
@@ -245,3 +253,26 @@ def stop_turns(turns: models.QuerySet[Turn]) -> None:
     Turn.objects.filter(pk__in=roots).update(halted_by=Turn.HaltedBy.PERSON)
     turns.filter(unfinished).update(cancel_requested=True)
     calls.in_background().update(cancel_requested=True)
+
+
+def find_new_items(
+    items: Sequence[ItemPayload], parent: Turn
+) -> tuple[Sequence[ItemPayload], Turn | None]:
+    """The items that the turns up to `parent` do not have yet, and None; or, if they
+    have all of them, the turn that has the last of the outputs among them."""
+    answers = [item for item in items if item["type"] in OUTPUT_TYPES]
+    turns = Turn.objects.lineage_of(parent)
+    items_by_turn = Item.objects.read_calls_and_roles(turns)
+    server_calls = ToolCall.objects.read_ids(turns)
+    line = ClientCalls()
+    for turn in turns:
+        line.read(items_by_turn[turn], server_calls[turn])
+    new_items = list(line.new_items(items))
+    return new_items, None if new_items else _turn_with_answer(turns, answers[-1])
+
+
+def _turn_with_answer(turns: Sequence[str], answer: ItemPayload) -> Turn:
+    name = OUTPUT_TYPES[answer["type"]][1]
+    same = {"type": answer["type"], f"payload__{name}": call_id_of(answer)}
+    rows = Item.objects.filter(turn__in=turns, **same).select_related("turn")
+    return max((row.turn for row in rows), key=lambda turn: turns.index(turn.pk))

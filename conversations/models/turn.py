@@ -485,14 +485,6 @@ class Turn(models.Model):
         return (self.finished_at - self.started_at).total_seconds()
 
 
-def skip_failed_requests(turn: Turn | None) -> Turn | None:
-    """`turn`, or the nearest before it that is no failed request: SDKs send those again
-    by themselves, and their input counts once."""
-    while turn is not None and turn.is_failed_request:
-        turn = turn.parent
-    return turn
-
-
 def increment_rewritten(conversation_id: str) -> None:
     """Increment the version that invalidates cached copies of the conversation."""
     rows = apps.get_model("conversations", "Conversation").objects
