@@ -8,6 +8,7 @@ progress.
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -21,10 +22,11 @@ from django.conf import settings
 
 from tests.integration.clients import Program, Screen
 from tests.integration.following import BROKEN, assert_nothing_twice, read, whole
-from tests.serving import Deadline, ServerProcess
+from tests.serving import ServerProcess
 
 SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.settings_crash", "DRAIN_GRACE": "0.2"}
 FINAL = settings.TURN_LEASE + 10  # seconds after a crash in which all must be final
+CRASH = 150  # seconds in which a process comes to its crash point
 WORDS = 100  # at the demo's pace some seconds
 NUMBERS = " ".join(str(number) for number in range(1, WORDS + 1))
 
@@ -216,8 +218,12 @@ async def crashed(server: ServerProcess, person: Person, crash_point: str) -> No
         process.terminate()
 
     def wait() -> int:
-        with process, Deadline(process):
-            return process.wait()
+        with process:
+            try:
+                return process.wait(CRASH)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise AssertionError(f"no process came to {crash_point}") from None
 
     assert await asyncio.to_thread(wait) == -9
     assert "Traceback" not in server.log()

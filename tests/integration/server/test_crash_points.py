@@ -30,7 +30,9 @@ from tests.serving import ServerProcess
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
+#: Over SQLite an answer ends in one transaction, which has no inside.
 PLACES = {**RUNS, **DOORS}
+del PLACES["turn_store.finish:inside"]
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +113,14 @@ async def test_what_waits_for_a_turn_goes_on_after_a_crash_behind_its_end(
 ):
     """The end is committed, and nothing else that follows it."""
     server = fallible
-    server.environment["CRASH_AT"] = "turn_store.finish:inside"
+    server.environment["CRASH_AT"] = "turn_store.finish:after"
     server.start()
     program = Program(server, token=begun[1])
     person = Person([program])
     await person.begin()
     first = await program.create_turn(person.conversation, "/long 20")
     second = await program.create_turn(person.conversation, "/echo Hello")
-    await crashed(server, person, "turn_store.finish:inside")
+    await crashed(server, person, "turn_store.finish:after")
     del server.environment["CRASH_AT"]
     await asyncio.to_thread(server.start)
     async with asyncio.timeout(FINAL):
