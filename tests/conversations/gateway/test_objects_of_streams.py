@@ -33,6 +33,7 @@ class Client:
     def __init__(self, headers: dict[str, str], body: dict[str, Any]) -> None:
         self._body = json.dumps(body).encode()
         self.began = asyncio.Event()
+        self.status = 0
         self._leaves = asyncio.Event()
         self._headers = [
             (name.lower().encode(), text.encode()) for name, text in headers.items()
@@ -48,7 +49,10 @@ class Client:
             "headers": self._headers,
             "client": ("127.0.0.1", 1),
         }
-        await application(scope, self._receive, self._send)
+        try:
+            await application(scope, self._receive, self._send)
+        finally:
+            self.began.set()  # or a test would wait for a piece that never comes
 
     async def _receive(self) -> dict[str, Any]:
         if self._body:
@@ -58,6 +62,7 @@ class Client:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: dict[str, Any]) -> None:
+        self.status = message.get("status", self.status)
         if message.get("body"):
             self.began.set()
 
@@ -77,6 +82,9 @@ async def test_an_open_stream_takes_few_objects(
     async def open_streams(count: int) -> list[Client]:
         clients = [Client(headers, body) for _ in range(count)]
         await asyncio.gather(*(client.began.wait() for client in clients))
+        assert {(client.status, client.task.done()) for client in clients} == {
+            (200, False)
+        }
         gc.collect()
         return clients
 
