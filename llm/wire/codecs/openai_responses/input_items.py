@@ -10,7 +10,7 @@ Source: https://platform.openai.com/docs/guides/conversation-state
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from llm.wire.codecs.call_order import pair_calls
@@ -83,7 +83,13 @@ class ResponsesInput:
         whole = request.items
         if called:
             whole = pair_calls(request.items, self._answered, moves=False)
-        items = _drop_unanswered_actions(whole)
+        # Hosts refuse a computer call that has no output.
+        acted = {i["call_id"] for i in whole if i.get("type") == "computer_call_output"}
+        items = [
+            item
+            for item in whole
+            if item.get("type") != "computer_call" or item["call_id"] in acted
+        ]
         for index, item in enumerate(items):
             following = items[index + 1 : index + 2]
             self._add(item, following[0] if following else None)
@@ -218,16 +224,6 @@ class ResponsesInput:
             role = "system"
         content = _parts(item["content"])
         self.items.append({"type": "message", "role": role, "content": content})
-
-
-def _drop_unanswered_actions(items: Sequence[Item]) -> list[Item]:
-    """Remove computer calls without output, which would be refused."""
-    answered = {i["call_id"] for i in items if i.get("type") == "computer_call_output"}
-    return [
-        item
-        for item in items
-        if item.get("type") != "computer_call" or item["call_id"] in answered
-    ]
 
 
 def _parts(content: Any) -> Any:
