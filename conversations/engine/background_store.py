@@ -37,16 +37,14 @@ from conversations.models import (
     Tree,
     Turn,
 )
-from conversations.turns import waiting_messages
 from conversations.turns.attachments import discard, store_texts
 from conversations.turns.file_storage import are_local
 from llm.db.durable_commit import sync_on_commit
 from llm.pricing.caller import Caller
 from llm.wire.items import Item as ItemPayload
 from tools.execute import CallOutcome
-from tools.execution.output import Output, render_output
+from tools.execution.output import render_output
 from tools.execution.without_approval import without_approval
-from tools.loop.late_results import LateResult, result_message
 from tools.models import Tool as ToolRow
 from tools.registry import Accepted, Context, RuntimeTool
 from tools.runtime_tool import REPEATABLE
@@ -475,41 +473,3 @@ def _has_causes(conversation_id: str) -> bool:
 def wake(conversation_id: str) -> str | None:
     """Open a turn for the results of such a conversation. Returns its id."""
     return open_turn_for_results(conversation_id)
-
-
-def has_undelivered_results(turn: Turn) -> bool:
-    """Whether calls of this turn, or of turns that it follows, have such results, or
-    messages steer a turn of its conversation. Few conversations have any, as
-    `loading.turn_context` finds first."""
-    return waiting_messages.has_steering(turn.conversation_id) or bool(
-        _undelivered(turn)
-    )
-
-
-def load_results(turn_id: str) -> list[tuple[int, LateResult]]:
-    """Undelivered results for this turn, each with the key of its row, in the order in
-    which the calls ended."""
-    turn = Turn.objects.only("conversation_id").get(pk=turn_id)
-    return [(row.pk, _late_result(row)) for row in _undelivered(turn)]
-
-
-def _undelivered(turn: Turn) -> list[ToolCall]:
-    rows = ToolCall.objects.awaiting_delivery().filter(
-        turn__conversation_id=turn.conversation_id
-    )
-    if not (found := list(rows.order_by("ended_at", "pk"))):
-        return []
-    lineage = set(Turn.objects.lineage_of(turn))
-    return [row for row in found if row.turn_id in lineage]
-
-
-def _late_result(row: ToolCall) -> LateResult:
-    output: Output = row.output if row.output is not None else ""
-    return LateResult(
-        item=result_message(row.call_id, row.name, output),
-        call_id=row.call_id,
-        name=row.name,
-        state=row.state,
-        error=row.error,
-        seconds=row.seconds,
-    )

@@ -6,7 +6,7 @@ from django.http import Http404, HttpResponse
 from django.utils.http import content_disposition_header
 
 from conversations.models import Attachment, FolderFile
-from conversations.turns.attachments import read_content
+from conversations.turns.file_contents import read_content
 from conversations.turns.file_kinds import IMAGES, TEXT
 
 #: Browsers must not run scripts in uploaded files.

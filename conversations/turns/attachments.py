@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from conversations.models import (
     Participant,
     Turn,
 )
+from conversations.turns.file_contents import FileContent, content_part
 from conversations.turns.file_deletion import (
     delete_later,
     delete_uncommitted,
@@ -87,15 +87,6 @@ class ValidatedFile:
     size: int  # bytes
     digest: str
     file: File[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class FileContent:
-    """A file's content, to be put into a request."""
-
-    name: str
-    content_type: str
-    data: bytes
 
 
 # Storing
@@ -419,12 +410,6 @@ def attachments_of(conversation_id: str, ids: Collection[str]) -> Sequence[Attac
     return list(rows)
 
 
-def load_contents(rows: Iterable[Attachment]) -> dict[str, FileContent]:
-    """The files by id; those that no longer exist are left out. Queries nothing. Raises
-    FilesUnavailable."""
-    return {row.pk: content for row in rows if (content := read_content(row))}
-
-
 def inline_files(
     items: Iterable[ItemPayload], attachments: Mapping[str, FileContent]
 ) -> list[ItemPayload]:
@@ -440,15 +425,6 @@ def inline_files(
     ]
 
 
-def read_content(row: Attachment | FolderFile) -> FileContent | None:
-    """None if the file itself no longer exists. Raises FilesUnavailable."""
-    try:
-        with row.file.open("rb") as file:
-            return FileContent(row.name, row.content_type, file.read())
-    except FileNotFoundError:
-        return None
-
-
 def _inline_part(
     part: dict[str, Any], attachments: Mapping[str, FileContent]
 ) -> dict[str, Any]:
@@ -456,19 +432,6 @@ def _inline_part(
     if content is None:
         return {"type": "input_text", "text": _MISSING_FILE_NOTE}
     return content_part(content, part.get("detail") or "auto")
-
-
-def content_part(content: FileContent, detail: str = "auto") -> dict[str, Any]:
-    """The file as a part of a message that every provider accepts."""
-    if content.content_type == TEXT:
-        name = content.name.replace('"', "'")
-        text = decode_text(content.data) or ""
-        wrapped = f'<file name="{name}">\n{text}\n</file>'
-        return {"type": "input_text", "text": wrapped}
-    url = f"data:{content.content_type};base64,{b64encode(content.data).decode()}"
-    if content.content_type in IMAGES:
-        return {"type": "input_image", "image_url": url, "detail": detail}
-    return {"type": "input_file", "filename": content.name, "file_data": url}
 
 
 # Items and their parts

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from conversations.models import Folder, FolderFile
-from conversations.turns.attachments import content_part, read_content
+from conversations.turns.file_contents import content_part, read_content
 from conversations.turns.file_kinds import IMAGES, TEXT
 from conversations.turns.history import ContextBlock
 from llm.capabilities import Capabilities

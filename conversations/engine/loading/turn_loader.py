@@ -12,11 +12,11 @@ from django.db import transaction
 from conversations.access.admission import user_bucket_owner
 from conversations.access.participation import check_author
 from conversations.access.webhooks.limit_events import notes_refusals
-from conversations.engine import background_store, claim_store, message_consequences
+from conversations.engine import claim_store, message_consequences
 from conversations.engine.claim_store import Claim
 from conversations.engine.event_log import Position
 from conversations.engine.lease_store import ProviderResponse
-from conversations.engine.loading import preset_limits
+from conversations.engine.loading import late_results, preset_limits
 from conversations.engine.loading.approvals import Decisions, load_decisions
 from conversations.engine.loading.available_tools import (
     AvailableTools,
@@ -53,12 +53,8 @@ from conversations.engine.loading.turn_setup import (
 )
 from conversations.engine.process import crash_points
 from conversations.models import Attachment, OpenedTurn, Turn
-from conversations.turns.attachments import (
-    attachment_ids,
-    attachments_of,
-    inline_files,
-    load_contents,
-)
+from conversations.turns.attachments import attachment_ids, attachments_of, inline_files
+from conversations.turns.file_contents import load_contents
 from conversations.turns.file_storage import are_local
 from conversations.turns.folder_files import (
     files_message,
@@ -182,7 +178,7 @@ def load(
         and decisions.is_expired(progress["committed"]),
         is_timed="gateway" not in turn.options,
         has_new_results=extras.has_undelivered
-        and background_store.has_undelivered_results(turn),
+        and late_results.has_undelivered_results(turn),
         meter=setup.meter,
         cost_left=preset_limits.cost_left(preset, turn, left) if preset else left,
         tokens_left=preset_limits.tokens_left(preset, turn) if preset else None,

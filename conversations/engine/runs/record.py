@@ -13,13 +13,14 @@ from django.conf import settings
 
 from conversations.access.admission import charge_user_tokens
 from conversations.context import Rendering
-from conversations.engine import background_store, question_store, turn_store
+from conversations.engine import question_store, turn_store
 from conversations.engine.claim_store import Claim
 from conversations.engine.database.executor import Database
 from conversations.engine.event_log import Position, Publisher
 from conversations.engine.lease_store import ProviderResponse
 from conversations.engine.loading import turn_context
 from conversations.engine.loading.approvals import question_of, question_payload
+from conversations.engine.loading.late_results import load_results
 from conversations.engine.process import crash_points
 from conversations.engine.process.turn_metrics import count_turn
 from conversations.engine.progress_store import FinishedModelCall
@@ -156,7 +157,7 @@ class RunRecord:
     async def fetch_results(self) -> Sequence[LateResult | SteeringMessage]:
         self.has_new_results = False
         turn_id = self.state.claim.turn_id
-        found = await self.database.read(background_store.load_results, turn_id)
+        found = await self.database.read(load_results, turn_id)
         self.state.delivering = {result.item["id"]: pk for pk, result in found}
         return [*(result for _, result in found), *await self._take_messages()]
 

@@ -8,6 +8,7 @@ from django.db import transaction
 
 from conversations import engine
 from conversations.engine import background_store, claim_store
+from conversations.engine.loading import late_results
 from conversations.models import Conversation, Item, ToolCall, Turn
 from conversations.requests.branches import continue_turn
 from llm.errors import ProviderDown
@@ -102,10 +103,10 @@ def test_a_result_opens_a_turn_at_the_end_of_its_own_branch(conversation):
     assert new is not None
     row = Turn.objects.get(pk=new)
     assert (row.parent_id, row.caused_by_id) == (one.pk, one.pk)
-    assert background_store.has_undelivered_results(row)
-    assert not background_store.has_undelivered_results(other)
-    assert background_store.load_results(other.pk) == []
-    assert len(background_store.load_results(new)) == 1
+    assert late_results.has_undelivered_results(row)
+    assert not late_results.has_undelivered_results(other)
+    assert late_results.load_results(other.pk) == []
+    assert len(late_results.load_results(new)) == 1
     assert open_for_results(conversation) is None
 
 

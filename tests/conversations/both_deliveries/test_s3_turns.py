@@ -27,11 +27,11 @@ from conversations.models import (
 from conversations.turns import s3_storage
 from conversations.turns.attachments import (
     parts_for,
-    read_content,
     save_attachments,
     save_texts,
     validate_files,
 )
+from conversations.turns.file_contents import read_content
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import message, user_message
 from tests import s3

@@ -9,19 +9,18 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from conversations.models import Attachment, Conversation
 from conversations.turns.attachments import (
-    FileContent,
     UnknownFile,
     UploadRefused,
     attachment_ids,
     attachments_of,
     inline_files,
     is_used,
-    load_contents,
     parts_for,
     resolve_file_parts,
     save_attachments,
     validate_files,
 )
+from conversations.turns.file_contents import FileContent, load_contents
 from conversations.turns.history import estimate_tokens
 from llm.wire.items import function_call_output, message, user_message
 from tests.conversations import files

@@ -34,11 +34,8 @@ from conversations.models import (
 from conversations.transfer.export import load, write_json
 from conversations.transfer.imports import accept, run_import
 from conversations.turns import s3_storage
-from conversations.turns.attachments import (
-    read_content,
-    save_attachments,
-    validate_files,
-)
+from conversations.turns.attachments import save_attachments, validate_files
+from conversations.turns.file_contents import read_content
 from conversations.turns.file_deletion import delete_noted
 from conversations.turns.file_storage import FilesUnavailable
 from tests import s3
