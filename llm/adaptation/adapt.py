@@ -13,7 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from llm import options
-from llm.adaptation import forced_calls, namespaces, strict_output, structured
+from llm.adaptation import (
+    forced_calls,
+    free_text,
+    namespaces,
+    strict_output,
+    structured,
+)
 from llm.adaptation.dropped_input import find_losses
 from llm.adaptation.forced_calls import ForcedCall
 from llm.adaptation.request_repairs import Repair
@@ -73,6 +79,7 @@ class Adaptation:
     _tool_names: Mapping[str, str] = field(init=False, default_factory=dict)
     #: Functions in namespaces, by the names that they have without.
     _members: Mapping[str, namespaces.Member] = field(init=False, default_factory=dict)
+    _free_text: free_text.CallRestorer | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         request, route = self.request, self.route
@@ -90,6 +97,8 @@ class Adaptation:
         if can.tools is False or not codec.name.startswith("openai_responses"):
             request, self._members = namespaces.flatten(request)
             self.request = request
+        if can.tools is False or not codec.name.startswith("openai"):
+            request = self.request = self._with_functions(request, can)
         wants_format = bool(request.text) or self.output_format is not None
         if wants_format or can.tools is False or request.prefill:
             request = self._emulate(request, can, wants_format=wants_format)
@@ -165,6 +174,17 @@ class Adaptation:
         )
         return request
 
+    def _with_functions(self, request: Request, can: Capabilities) -> Request:
+        """For tools that take free text."""
+        if can.tools is False:
+            items = free_text.with_function_items(request.items)
+            request = replace(request, items=items)
+        request, names = free_text.with_functions(request)
+        if names:
+            self._free_text = free_text.CallRestorer(names)
+            self.degraded.append("tools")
+        return request
+
     def _with_tools_in_words(self, request: Request) -> Request:
         if request.tools:
             self._calls = CallFilter(available_tool_names(request))
@@ -219,6 +239,7 @@ class Adaptation:
             or self._forced_call
             or self._tool_names
             or self._members
+            or self._free_text
         )
 
     def feed(self, deltas: list[Delta]) -> list[Delta]:
@@ -230,6 +251,8 @@ class Adaptation:
             deltas = self._validator.feed(deltas)
         if self._forced_call:
             deltas = self._forced_call.feed(deltas)
+        if self._free_text:
+            deltas = self._free_text.feed(deltas)
         return self._restore_namespaces(deltas)
 
     def close(self) -> list[Delta]:
@@ -238,6 +261,8 @@ class Adaptation:
             deltas = [*self._validator.feed(deltas), *self._validator.close()]
         if self._forced_call:
             deltas = [*self._forced_call.feed(deltas), *self._forced_call.close()]
+        if self._free_text:
+            deltas = [*self._free_text.feed(deltas), *self._free_text.close()]
         return self._restore_namespaces(deltas)
 
     def _restore_namespaces(self, deltas: list[Delta]) -> list[Delta]:

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 from llm.wire.codecs.anthropic.messages import wire_name
-from llm.wire.deltas import Delta, ToolCallDelta
+from llm.wire.deltas import Delta, ItemDelta, ToolCallDelta
 from llm.wire.items import CALLS, Item
 from llm.wire.request import Request, is_namespace, members_of
 
@@ -46,9 +46,15 @@ def flatten(request: Request) -> tuple[Request, Mapping[str, Member]]:
 
 def restore(delta: Delta, members: Mapping[str, Member]) -> Delta:
     """A call with the namespace and the name that the client declares."""
-    if isinstance(delta, ToolCallDelta) and delta.name in members:
-        namespace, name = members[delta.name]
-        return replace(delta, name=name, namespace=namespace)
+    match delta:
+        case ToolCallDelta() if delta.name in members:
+            namespace, name = members[delta.name]
+            return replace(delta, name=name, namespace=namespace)
+        case ItemDelta(item={"type": "custom_tool_call", "name": str(flat)} as item):
+            if flat in members:
+                namespace, name = members[flat]
+                named = {**item, "name": name, "namespace": namespace}
+                return replace(delta, item=named)
     return delta
 
 
