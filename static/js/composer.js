@@ -18,7 +18,7 @@ export class Composer {
   #draft;
   #files;
   #onRefused;
-  #chosen = new Set(); // names of the fields that the person has changed
+  #chosen = new Set(); // names of changed fields
   #usual = JSON.stringify(choicesOf(this.#form)); // what the page offers
 
   /**
@@ -112,10 +112,11 @@ export class Composer {
       if (!isSuggestion) this.#clear();
       return;
     }
-    // Stored until it has arrived.
-    const { value: key } = this.#form.elements.key;
-    if (!isSuggestion) this.#draft.storeKey(key);
-    session.set(SENT, `${key} ${this.#draft.name}`);
+    if (!isSuggestion) {
+      const { value: key } = this.#form.elements.key;
+      this.#draft.storeKey(key);
+      session.set(SENT, `${key} ${this.#draft.name}`);
+    }
     if (this.#files.isEmpty) return;
     event.preventDefault();
     this.#post(submitter);

@@ -45,7 +45,13 @@ class Draft {
     if (isAdopted) this.#found = found;
     const names = drafts.filter(hasContent).map(({ name }) => name);
     this.#others = this.#before.filter((name) => names.includes(name) && name !== this.#found?.name);
-    if (isAdopted) this.#name();
+    if (isAdopted) {
+      this.#name(); // and so no page finds again:
+      for (const draft of drafts) {
+        const isOwn = draft.isLeft && this.#before.includes(draft.name);
+        if (isOwn && draft !== found && !hasContent(draft)) local.remove(draft.name);
+      }
+    }
     if (this.#isMine) this.#begin();
     if (this.#found?.isLeft) local.remove(this.#found.name); // else a copy may show it
     navigator.locks?.request(this.name, () => new Promise(() => {})).catch(() => {});
@@ -115,7 +121,7 @@ class Draft {
     return draftsOf(this.#base, this.#isNew ? LIFE : Infinity);
   }
 
-  /** A tab that had a draft of a new chat goes on with its own alone. */
+  /** A new chat's tab goes on with its own alone. */
   #choose(drafts) {
     const isReload = performance.getEntriesByType("navigation")[0]?.type !== "navigate";
     const own = this.#before
@@ -136,7 +142,7 @@ class Draft {
     return isOther;
   }
 
-  /** False if the browser stores no draft. */
+  /** False without a storage. */
   storeFiles(files) {
     this.#files = files;
     return this.#write();
@@ -163,7 +169,7 @@ class Draft {
   }
 }
 
-/** Files of new chats' drafts, of all users: one may never come back. */
+/** Files of new chats' drafts, of all users. */
 export function namedFiles() {
   const bases = local.names.map((name) => /^parley:draft:[^:]+:new/.exec(name)?.[0]);
   const drafts = bases.flatMap((base) => (base ? draftsOf(base, LIFE) : []));

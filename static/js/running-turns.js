@@ -1,8 +1,7 @@
 // Running turns of the page: receives their events and updates their views.
 //
-// Events that arrive between two frames are applied together; what they say is shown in
-// as many frames as it takes. When a turn ends, the server's rendering replaces the one
-// made here.
+// Events that arrive between two frames are applied together, and shown in as many as it
+// takes. When a turn ends, the server's rendering replaces the one made here.
 
 import { cloned, fetched, focusOn, announce, slot } from "./dom.js";
 import { end, run } from "./elapsed.js";
@@ -13,7 +12,7 @@ import { gettext, interpolate, ngettext } from "./texts.js";
 import { UNFINISHED, apply, isOver, newTurn } from "./turn-state.js";
 import { TurnView } from "./turn-view.js";
 
-const PAST = 500; // milliseconds without events end what came before the page
+const PAST = 1000; // milliseconds for what came before the page
 const SLICE = 8; // milliseconds of a frame for the text of a turn
 const RETRY_SWAP = 3000; // milliseconds; longer after each failure
 const LONGEST_RETRY = 60_000;
@@ -70,7 +69,8 @@ export class RunningTurns {
   adopt() {
     for (const article of this.#transcript.querySelectorAll(".turn[data-turn]")) {
       if (!UNFINISHED.includes(article.dataset.status)) continue;
-      this.#watch(article.dataset.turn, article).isNews = false;
+      const { status, turn } = article.dataset;
+      this.#watch(turn, article).isNews = status === "queued";
       showElapsed(article);
     }
     return [...this.#turns.keys()];
@@ -143,7 +143,7 @@ export class RunningTurns {
     this.#onChange();
   }
 
-  /** Removes a turn that does not belong to the page's branch. */
+  /** Removes a turn of another branch. */
   remove(turnId) {
     this.#turns.delete(turnId);
     document.getElementById(`turn-${turnId}`)?.remove();
@@ -235,11 +235,10 @@ export class RunningTurns {
   /** Events of these types have been applied. What is over by now is no news. */
   #tell(turn, types) {
     if (!types.length) return;
-    clearTimeout(turn.past);
     if (!turn.isNews) {
-      turn.past = setTimeout(() => {
+      turn.past ||= setTimeout(() => {
         turn.isNews = true;
-        if (this.#turns.has(turn.id)) this.#tell(turn, [""]);
+        if (this.#turns.has(turn.id)) this.#tell(turn, ["parley:tool_call.started"]);
       }, PAST);
       return;
     }
@@ -302,7 +301,7 @@ export class RunningTurns {
   }
 }
 
-/** What one turn cannot show stops no other. */
+/** One that fails stops no other. */
 function takeIn(turn) {
   try {
     turn.takeIn();

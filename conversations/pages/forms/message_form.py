@@ -72,7 +72,7 @@ class PresetChoice:
 
 class MessageForm(TurnForm):
     text = forms.CharField(required=False, strip=False)
-    #: Value of a suggestion button; typed text has precedence.
+    #: Value of a suggestion button, sent instead of the typed text.
     suggestion = forms.CharField(required=False)
     file = FilesField(required=False)
     #: Further models that answer the message, to be compared.
@@ -187,7 +187,7 @@ class MessageForm(TurnForm):
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
-        text = LINE_END.sub("\n", data.get("text") or data.get("suggestion") or "")
+        text = LINE_END.sub("\n", data.get("suggestion") or data.get("text") or "")
         if len((data.get("instructions") or "").encode()) > settings.MAX_INPUT_SIZE:
             self.add_error("instructions", _("The instructions are too long."))
         size = len(text.encode())

@@ -1,6 +1,5 @@
 // A new chat's first message is sent once, also if the page is lost: it is stored with its
-// idempotency key until its arrival is known, and sent again by any page of a chat. The
-// server answers a key that it knows with its turn.
+// idempotency key until its arrival is known, and sent again by any page of a chat.
 
 import { $, element, isSignIn, leave, newKey, notice, prepend } from "../dom.js";
 import { restOf } from "../polling/rounds.js";
@@ -63,9 +62,11 @@ export class NewChatOutbox {
     if (!this.#isNew || event.target !== this.#form) return;
     if (event.submitter?.hasAttribute("formaction")) return;
     const body = new FormData(this.#form, event.submitter);
-    const text = body.get("text") || body.get("suggestion") || "";
+    const suggestion = body.get("suggestion");
+    const text = suggestion || body.get("text") || "";
     if (!text.trim() || $("#attached li")) return; // no files
-    if (sizeOf(text) > this.#form.dataset.maxText) return; // the composer refuses it
+    const limit = Number(this.#form.dataset.maxText) || Infinity;
+    if (sizeOf(text) > limit) return; // the composer refuses it
     const field = $("[name=key]", this.#form);
     const isOther = (each) => each.key === field.value && each.text !== text;
     if (this.#waiting.messages.some(isOther)) field.value = newKey();
@@ -84,7 +85,7 @@ export class NewChatOutbox {
     event.preventDefault();
     event.stopImmediatePropagation();
     field.value = newKey(); // of the next message
-    $("#text").value = "";
+    if (!suggestion) $("#text").value = "";
     $("#text").dispatchEvent(new Event("input", { bubbles: true }));
     this.#say(this.#words.kept);
   }
@@ -158,7 +159,7 @@ export class NewChatOutbox {
     this.#waiting.add({ ...message, failures: failures + 1, dueAt: Date.now() + pause });
   }
 
-  /** Says what became of the messages; plans the next round. */
+  /** And plans the next round. */
   #report() {
     const refused = this.#waiting.messages.filter(({ isRefused }) => isRefused);
     const paused = this.#waiting.messages.filter(isToBeRetried);
@@ -170,7 +171,7 @@ export class NewChatOutbox {
     this.#timer = setTimeout(() => this.#flush(), next - Date.now());
   }
 
-  /** The texts go back into the box, or wait for the page of a new chat. */
+  /** The texts go back into a new chat's box. */
   #endOld() {
     const due = this.#waiting.messages.filter(isDue);
     const old = due.filter((message) => isTooOld(message, this.#keyDays));

@@ -91,7 +91,7 @@ def test_the_first_message_begins_a_conversation(
 
 
 def test_a_suggestion_is_sent_by_its_button(web: Client):
-    web.post("/", {"text": "", "suggestion": str(SUGGESTIONS[0])})
+    web.post("/", {"text": "First", "suggestion": str(SUGGESTIONS[0])})
     assert text_of(Item.objects.get().payload) == str(SUGGESTIONS[0])
 
 

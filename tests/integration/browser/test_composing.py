@@ -227,3 +227,14 @@ def test_a_new_chat_is_still_temporary_after_a_change_of_another_and_a_reload(
     page.reload()
     expect(temporary).not_to_be_checked()
     expect(page.get_by_label("Effort of thinking")).to_have_value("high")
+
+
+def test_a_suggestion_is_sent_instead_of_a_typed_text_which_stays(open_page: Open):
+    page = open_page("/")
+    box = page.get_by_label("Message", exact=True)
+    box.fill("First")
+    page.locator(".suggestion", has_text="What is (17 + 25) * 3?").click()
+    page.wait_for_url(re.compile("/chat/"))
+    expect(last(page).locator(".asked-text")).to_have_text("What is (17 + 25) * 3?")
+    page.goto(page.url.partition("/chat/")[0] + "/")
+    expect(box).to_have_value("First")

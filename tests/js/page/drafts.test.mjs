@@ -272,6 +272,7 @@ test("choices without a text end where their tab begins a new chat", (t) => {
     comingBy(t, type);
     const page = open(tab);
     assert.equal(page.draft.choices, undefined);
+    assert.equal(Object.keys(localStorage).length, 0);
     page.leave();
   }
 });

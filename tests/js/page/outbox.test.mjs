@@ -334,7 +334,7 @@ test("a new chat's text larger than the server accepts is not stored to be sent"
     delete form.dataset.maxText;
     listen(document);
     globalThis.FormData = Usual;
-    text.value = "";
+    [key.value, text.value] = ["k9", ""];
   });
   const Usual = FormData;
   globalThis.FormData = class extends Map {
@@ -351,6 +351,10 @@ test("a new chat's text larger than the server accepts is not stored to be sent"
     submitted({ target: form, submitter: null });
     assert.equal(stored().length, count);
   }
+  form.dataset.maxText = ""; // a page without a limit
+  [key.value, text.value] = ["k10", "Hello"];
+  submitted({ target: form, submitter: null });
+  assert.deepEqual(stored().map(({ text: each }) => each), ["\u{1f600}\u{1f600}a", "Hello"]);
 });
 
 test("a page that opens with its draft's text goes on with its choices and its key", (t) => {
@@ -393,7 +397,6 @@ async function openSent(t, words) {
   globalThis.FormData = class extends Map {
     constructor(_, submitter) {
       super([["text", text.value], ...(submitter ? [["suggestion", submitter.value]] : [])]);
-      if (submitter) this.delete("text");
     }
   };
   let submitted;
@@ -407,7 +410,7 @@ async function openSent(t, words) {
   new Composer({ conversation: undefined, onSend: () => false, onRefused() {} });
   const submit = (submitter = null) => {
     const event = new Event("submit", { cancelable: true });
-    submitted({ target: form, submitter });
+    submitted({ target: form, submitter, preventDefault() {}, stopImmediatePropagation() {} });
     form.dispatchEvent(Object.defineProperty(event, "submitter", { value: submitter }));
   };
   return submit;
@@ -439,6 +442,19 @@ test("a suggestion is sent beside the restored text, whose draft has not its key
   assert.deepEqual(stored().map(({ text: each }) => each), ["First", "Plan a trip"]);
   assert.equal(stored()[1].key, key.value);
   assert.deepEqual(draftKeys(), ["k1"]);
+  leavePage();
+  document.cookie = `parley_sent_${key.value}=1`;
+  new Composer({ conversation: "9", onSend() {}, onRefused() {} });
+  assert.deepEqual(draftKeys(), ["k1"]);
+});
+
+test("a suggestion that waits for the connection leaves the typed text in the box", async (t) => {
+  const submit = await openSent(t, "First");
+  t.after(() => (navigator.onLine = true));
+  navigator.onLine = false;
+  submit(Object.assign(new Element("button", { name: "suggestion" }), { name: "suggestion", value: "Plan a trip" }));
+  assert.deepEqual(stored().map(({ text: each }) => each), ["First", "Plan a trip"]);
+  assert.equal(text.value, "First");
 });
 
 test("a message is not sent without a file that cannot be read", async (t) => {

@@ -223,8 +223,8 @@ const asks = (id) => ({ question: { id, kind: "form", call_id: "c1" } });
 const announcer = body.querySelector("#announcer");
 
 /** A turn that ran already when the page was opened. */
-function opened(id, onNews = () => {}) {
-  const transcript = new Element("main", {}, serverTurn(`turn-${id}`, "in_progress"));
+function opened(id, onNews = () => {}, status = "in_progress") {
+  const transcript = new Element("main", {}, serverTurn(`turn-${id}`, status));
   body.append(transcript);
   const nothing = () => {};
   const turns = new RunningTurns({
@@ -251,6 +251,9 @@ test("what a turn did before its page was opened is no news", (t) => {
   frame();
   t.mock.timers.tick(400);
   receive("parley:question.closed", { id: "q1", state: "accepted" });
+  for (const call_id of ["c1", "c2"]) {
+    receive("parley:tool_call.completed", { call_id, name: "look", state: "completed" });
+  }
   frame();
   t.mock.timers.tick(1000);
   assert.deepEqual([news, announcer.textContent], [[], ""]);
@@ -271,6 +274,25 @@ test("a question that is still open when its page was opened is told", (t) => {
   assert.deepEqual(news, []);
   t.mock.timers.tick(1000);
   assert.deepEqual([news, announcer.textContent], [["waiting"], "Your decision is needed."]);
+});
+
+test("tools that run when their page is opened are told, though the answer goes on", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const receive = opened("n3");
+  receive("parley:tool_call.started", { call_id: "c1", name: "look" });
+  for (let passed = 0; passed < 1200; passed += 400) {
+    frame();
+    t.mock.timers.tick(400);
+    receive("response.in_progress");
+  }
+  assert.equal(announcer.textContent, "The tool look is running.");
+});
+
+test("a turn that waited when its page was opened is told from its beginning", () => {
+  const receive = opened("n4", () => {}, "queued");
+  receive("response.created");
+  frame();
+  assert.equal(announcer.textContent, "The answer begins.");
 });
 
 test("calls that begin together are announced once, with those that still run", () => {
