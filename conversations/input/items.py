@@ -312,7 +312,7 @@ def _only_one(fields: Mapping[str, Any], names: Collection[str], where: str) -> 
 
 def _file_id(value: Any, where: str) -> str:
     """A well-formed file id; `turns.attachments` checks that the file exists."""
-    if not FILE_ID.fullmatch(string(value, where)):
+    if not _FILE_ID.fullmatch(string(value, where)):
         problem = "there is no such file in this conversation."
         raise InputError(where, problem, code="unknown_file")
     return str(value)
@@ -330,7 +330,7 @@ _OUTPUT_PARTS = {"output_text": _output_text, "refusal": _refusal, "text": _outp
 _IMAGE_TYPES = re.compile(r"data:image/(png|jpeg|gif|webp);base64,")
 _ANY_TYPE = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
-FILE_ID = re.compile(r"file_[0-9a-z]{1,59}")
+_FILE_ID = re.compile(r"file_[0-9a-z]{1,59}")
 _HTTP_URL = re.compile(r"https?://[^\s/]\S*", re.IGNORECASE)
 
 

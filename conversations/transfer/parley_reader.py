@@ -8,6 +8,7 @@ without tools.
 from __future__ import annotations
 
 import binascii
+import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from conversations.input.checks import InputError, inline_size
-from conversations.input.items import FILE_ID, is_file_url, options_of
+from conversations.input.items import is_file_url, options_of
 from conversations.models import Item, TitleSource, ToolCall, Turn
 from conversations.transfer.json_stream import LongText
 from conversations.transfer.parley_format import FORMAT
@@ -34,6 +35,7 @@ from conversations.transfer.source import (
     time,
     title,
 )
+from conversations.turns.attachments import MISSING_FILE_NOTE
 from conversations.turns.file_kinds import TEXT, clean_name, content_type_of
 from llm.wire.items import CITED_TEXT
 from llm.wire.items import Item as ItemPayload
@@ -53,11 +55,14 @@ _TEXTS = (
     "server_label",
     "error_code",
 )
+_FILE_PARTS = ("input_image", "input_file")
 _ANNOTATION_TEXTS = ("type", "url", "title", "filename", CITED_TEXT)
 #: Options that no page shows: what a stranger has declared would get the messages that
 #: the reader writes on, and answers that were stored would be given out.
 _UNSEEN = ("tools", "tool_choice", "cache_seconds")
 MAX_TURNS = 20_000
+_FILE_ID = re.compile(r"[\w-]{1,100}", re.ASCII)  # also a provider's
+_PARAMETER = re.compile(r";[\w-]+=[\w.+-]+")  # of a media type
 AUTHOR_LENGTH = 150  # characters of a username
 
 
@@ -214,11 +219,29 @@ def _options(value: Any, left_out: Counter[str]) -> dict[str, Any]:
 
 def _payload(value: Any, left_out: Counter[str]) -> ItemPayload | None:
     """The item if pages and requests can take it; None otherwise."""
-    payload = mapping(value)
+    payload = _without_bad_files(mapping(value), left_out)
     if _is_item(payload):
         return payload
     left_out["items that cannot be read"] += 1
     return None
+
+
+def _without_bad_files(item: dict[str, Any], left_out: Counter[str]) -> dict[str, Any]:
+    """The item with a note instead of each file that cannot be read."""
+    changed = {
+        field: [_readable_part(part, left_out) for part in item[field]]
+        for field in ("content", "output")
+        if isinstance(item.get(field), list)
+    }
+    return {**item, **changed}
+
+
+def _readable_part(part: Any, left_out: Counter[str]) -> Any:
+    is_file = isinstance(part, dict) and part.get("type") in _FILE_PARTS
+    if not is_file or _has_usable_file(part):
+        return part
+    left_out["files that cannot be read"] += 1
+    return {"type": "input_text", "text": MISSING_FILE_NOTE}
 
 
 def _is_item(item: dict[str, Any]) -> bool:
@@ -265,11 +288,21 @@ def _has_usable_file(part: dict[str, Any]) -> bool:
     """Pages make an address of the id. What is written into the part must be in the
     form that is counted for the quota and scanned."""
     id, picture, data = (part.get(n) for n in ("file_id", "image_url", "file_data"))
+    if not all(isinstance(each or "", str) for each in (id, picture, data)):
+        return False
     return (
-        (not id or FILE_ID.fullmatch(id) is not None)
-        and (not picture or is_file_url(picture, is_picture=True))
-        and (not data or is_file_url(data, is_picture=False))
+        (not id or _FILE_ID.fullmatch(id) is not None)
+        and (not picture or is_file_url(_in_short(picture), is_picture=True))
+        and (not data or is_file_url(_in_short(data), is_picture=False))
     )
+
+
+def _in_short(url: str) -> str:
+    """A data: URL without the parameters and line breaks that it may have."""
+    head, comma, data = url.partition(",")
+    if not head.startswith("data:"):
+        return url
+    return _PARAMETER.sub("", head) + comma + "".join(data.split())
 
 
 def _is_turn_note(note: dict[str, Any]) -> bool:

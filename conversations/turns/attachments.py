@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 StoredRow = Attachment | FolderFile | ConversationImport
 _ID_PREFIX = "file_"  # prefix of our file ids; other ids are a provider's and pass
 _FILE_PARTS = ("input_image", "input_file")
-_MISSING_FILE_NOTE = "[A file stood here that is no longer kept.]"
+MISSING_FILE_NOTE = "[A file stood here that is no longer kept.]"
 
 
 class UnknownFile(Exception):
@@ -430,7 +430,7 @@ def _inline_part(
 ) -> dict[str, Any]:
     content = attachments.get(part["file_id"])
     if content is None:
-        return {"type": "input_text", "text": _MISSING_FILE_NOTE}
+        return {"type": "input_text", "text": MISSING_FILE_NOTE}
     return content_part(content, part.get("detail") or "auto")
 
 

@@ -390,6 +390,37 @@ def test_a_hostile_file_of_our_own_format_can_be_shown_and_runs_nothing(ada: Any
     assert b"attachments/../" not in page.content
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_file", "file_id": "file-6F2ksMainStreet"},
+        {"type": "input_file", "file_data": "data:text/csv;charset=utf-8;base64,YQ=="},
+        {"type": "input_image", "image_url": "data:image/png;base64,QUJD\r\nQUJD"},
+    ],
+)
+def test_files_as_programs_send_them_are_imported(ada: Any, part: dict[str, Any]):
+    message = {"type": "message", "role": "user", "content": [part]}
+    turns = [{"items": [{"origin": "input", "payload": message}]}]
+    value = {"format": "parley.conversation.v1", "id": "h", "turns": turns}
+    imported(ada, json.dumps(value))
+    assert Item.objects.get().payload["content"] == [part]
+
+
+def test_a_file_that_cannot_be_read_leaves_its_message(ada: Any):
+    parts = [
+        {"type": "input_text", "text": "Read it"},
+        {"type": "input_file", "file_data": "QUJD"},
+    ]
+    message = {"type": "message", "role": "user", "content": parts}
+    turns = [{"items": [{"origin": "input", "payload": message}]}]
+    value = {"format": "parley.conversation.v1", "id": "h", "turns": turns}
+    row = imported(ada, json.dumps(value))
+    text, note = Item.objects.get().payload["content"]
+    assert text == parts[0]
+    assert note["type"] == "input_text"
+    assert "1 file that cannot be read" in row.reasons[0]["reason"]
+
+
 def test_a_note_of_an_earlier_import_that_has_no_words_does_not_hide_its_chat(
     ada: Any,
 ):
