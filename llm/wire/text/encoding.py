@@ -26,6 +26,8 @@ _RUNS = re.compile(
 )
 _SHORTEST_RUN = 4  # bytes; Chinese has words of two characters, and no spaces
 _FEWEST_WORDS = 3  # of one character, where all words are Chinese
+#: Bytes that are signs in Western Europe, which stand in pairs there too.
+_SIGNS = bytes([*range(0xA1, 0xC0), 0xD7, 0xF7])
 _ASCII = bytes(range(128))
 _CHINESE_SHARE = 0.8  # of the bytes that are not ASCII
 _UTF8_SHARE = 0.75  # of the characters that are not ASCII; other encodings have few
@@ -89,10 +91,12 @@ def _single_or_double(data: bytes) -> str:
     foreign = len(sample.translate(None, _ASCII))
     runs: list[bytes] = _RUNS.findall(sample)
     frequent = sum(2 * len(_CHINESE.findall(run)) for run in runs)
-    if max(map(len, runs), default=0) >= _SHORTEST_RUN:
+    longest = max((len(run) for run in runs if len({*run}) > 1), default=0)
+    if longest >= _SHORTEST_RUN:
         is_chinese = frequent >= foreign * _CHINESE_SHARE
     else:
-        is_chinese = frequent == foreign and len(runs) >= _FEWEST_WORDS
+        words = [run for run in runs if run.translate(None, _SIGNS)]
+        is_chinese = frequent == foreign and len(words) >= _FEWEST_WORDS
     if not is_chinese:
         return "cp1252"
     try:
