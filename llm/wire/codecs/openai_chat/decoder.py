@@ -93,6 +93,7 @@ class ChatDecoder:
         "_has_answer",
         "_message",
         "_native",
+        "_notice",
         "_start",
         "_takes_whole",
         "_unread",
@@ -112,6 +113,7 @@ class ChatDecoder:
         self._has_answer = False  # any text, refusal or call has arrived
         self._takes_whole = True  # no delta has had content
         self._unread: dict[str, Any] = {}  # a whole message in its place
+        self._notice: dict[str, Any] = {}  # the error, if there is no answer
 
     def feed(self, event: ServerSentEvent) -> Iterable[Delta]:
         """Raises LLMError for an error inside the stream."""
@@ -155,10 +157,8 @@ class ChatDecoder:
         if calls := self._message.calls:
             ended = bool(self._finish) and self._reason() in NATURAL_ENDS
             yield from calls.close(ended=ended)
-        if self._finish is None and not self._done:
-            raise CutOff(detail="The answer ended without a finish_reason.")
-        if self._finish is None and not (self._has_answer or calls):
-            raise BadResponse(detail="The stream ended without an answer.")
+        if self._finish is None:
+            self._check_end(has_answer=self._has_answer or bool(calls))
         if self._finish in _FAILED:
             yield FinishDelta(self._reason(), self._finish)
             raise ProviderDown(detail=f"finish_reason: {self._finish}")
@@ -170,6 +170,8 @@ class ChatDecoder:
         """Decode a complete `chat.completion`. Raises LLMError if it is an error
         instead."""
         self._raise_error(body)
+        if _is_notice(body):
+            raise classify_error(body)
         choices = body.get("choices")
         if not isinstance(choices, list) or not choices:
             raise BadResponse(detail="An answer without choices.")
@@ -182,6 +184,15 @@ class ChatDecoder:
         self._finish = _reason_of(choice, "finish_reason")  # Snowflake's is ""
         self._native = _reason_of(choice, "native_finish_reason")
         yield from self.close()
+
+    def _check_end(self, *, has_answer: bool) -> None:
+        """Raises LLMError unless the end marker follows an answer."""
+        if self._notice and not has_answer:
+            raise classify_error(self._notice)
+        if not self._done:
+            raise CutOff(detail="The answer ended without a finish_reason.")
+        if not has_answer:
+            raise BadResponse(detail="The stream ended without an answer.")
 
     def _refuse_unreadable(self, reason: str) -> None:
         """Raises BadResponse if Gemini tried to call a tool and there is no valid
@@ -224,6 +235,8 @@ class ChatDecoder:
 
     def _chunk(self, chunk: dict[str, Any]) -> Iterator[Delta]:
         self._raise_error(chunk)
+        if _is_notice(chunk):  # an error, or a status such as "queued"
+            self._notice = chunk
         yield from self._head(chunk)
         for position, choice in enumerate(chunk.get("choices") or ()):
             if not _is_first(choice, position):
@@ -278,9 +291,6 @@ class ChatDecoder:
             raise classify_error(body)
         if self._finish:  # whole: a chunk after it may name how the host's job ended
             return
-        message = body.get("message")
-        if "choices" not in body and isinstance(message, str) and message:
-            raise classify_error(body)
         base = body.get("base_resp")
         if isinstance(base, dict) and (code := base.get("status_code")):
             fields = {"code": code, "message": base.get("status_msg") or ""}
@@ -326,6 +336,12 @@ def _is_first(choice: Any, position: int) -> bool:
         return False
     index = choice.get("index")
     return index in (0, "0") if index is not None else position == 0
+
+
+def _is_notice(body: dict[str, Any]) -> bool:
+    """Whether the host says something of its own, beside any answer."""
+    message = body.get("message")
+    return "choices" not in body and isinstance(message, str) and bool(message)
 
 
 def _raise_error_of(choice: dict[str, Any]) -> None:

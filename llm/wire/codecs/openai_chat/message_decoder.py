@@ -132,8 +132,10 @@ class MessageDecoder:
                 yield from self._split_tags(self._tags.feed(content))
             return
         for part in content if isinstance(content, list) else ():
-            if not isinstance(part, dict):
-                yield from self._emit_text(str(part))
+            if isinstance(part, str):
+                yield from self._emit_text(part)
+            elif not isinstance(part, dict):
+                continue
             elif part.get("type") == "thinking":  # Mistral
                 self._add_block("content", part)
                 yield from self._emit_thinking(text_in(part.get("thinking")))
@@ -315,17 +317,17 @@ def _address_of(image: Any) -> str:
 
 
 def _has_parts(content: Any) -> bool:
-    """Whether this is a list of texts and of parts, not the value of an answer in
-    JSON."""
-    return isinstance(content, list) and all(
-        isinstance(part, str)
-        or (isinstance(part, dict) and ("type" in part or _has_text(part)))
-        for part in content
+    """Whether this is a list of texts or has parts, and is not the value of an answer
+    in JSON."""
+    return isinstance(content, list) and (
+        any(map(_is_part, content)) or all(isinstance(part, str) for part in content)
     )
 
 
-def _has_text(part: dict[str, Any]) -> bool:
-    return isinstance(part.get("text"), str)
+def _is_part(part: Any) -> bool:
+    return isinstance(part, dict) and any(
+        isinstance(part.get(name), str) for name in ("type", "text")
+    )
 
 
 def _source(source: Any) -> dict[str, Any]:

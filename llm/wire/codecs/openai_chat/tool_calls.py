@@ -126,7 +126,8 @@ class _Piece:
 
     def __init__(self, entry: dict[str, Any]) -> None:
         custom, function = entry.get("custom") or {}, entry.get("function")
-        function = function or entry  # some servers leave the inner object out
+        if not isinstance(function, dict):
+            function = entry  # some servers leave the inner object out
         self.custom = bool(custom.get("name") or custom.get("input")) or (
             entry.get("type") == "custom"
         )

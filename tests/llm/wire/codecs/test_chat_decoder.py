@@ -1221,3 +1221,37 @@ class TestErrors:
     def test_no_body_does_more_than_raise(self, body: bytes):
         with pytest.raises(LLMError):
             list(CODEC.decode(body))
+
+
+@pytest.mark.parametrize(
+    "notice",
+    [
+        {"id": "x", "usage": {"prompt_tokens": 1}, "code": 0, "message": "Success"},
+        {"id": "x", "message": "queued"},
+        {"object": "status", "message": "still working", "usage": None},
+    ],
+)
+def test_a_notice_in_a_stream_ends_no_answer(notice: dict[str, Any]):
+    stream = [notice, chunk({"content": "H"}), notice, chunk({"content": "i"})]
+    assert output_texts(read(*stream)) == [("message", "Hi")]
+    with pytest.raises(LLMError):
+        list(CODEC.decode(orjson.dumps(notice)))
+
+
+@pytest.mark.parametrize("end", [(), (DONE,)])
+def test_a_message_without_an_answer_is_the_error(end: tuple[str, ...]):
+    with pytest.raises(RateLimited):
+        decoded(frames({"code": 429, "message": "Slow down."}, *end))
+
+
+@pytest.mark.parametrize("odd", [{"image": "https://x.test/y.png"}, {}, None, 5])
+def test_what_is_no_part_costs_no_text(odd: Any):
+    content = [{"type": "text", "text": "A"}, odd]
+    assert output_texts(read(chunk({"content": content}))) == [("message", "A")]
+    assert output_texts(answered({"content": content})) == [("message", "A")]
+
+
+def test_a_piece_with_an_empty_function_leaves_the_name():
+    empty = {"tool_calls": [{"index": 0, "name": "other", "function": {}}]}
+    pieces = [call(0, "c1", "look", ""), empty, call(0, None, None, "{}")]
+    assert calls_of(pieces) == ["look({})"]
