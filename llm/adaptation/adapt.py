@@ -24,12 +24,12 @@ from llm.adaptation.dropped_input import find_losses
 from llm.adaptation.forced_calls import ForcedCall
 from llm.adaptation.request_repairs import Repair
 from llm.adaptation.structured import AnswerValidator, OutputFormat, without_format
-from llm.adaptation.tool_names import UNSENT_NAME, with_wire_names
+from llm.adaptation.tool_names import with_wire_names
 from llm.capabilities import Capabilities
 from llm.errors import BadResponse
 from llm.provider import Route
 from llm.wire.codec import BackgroundCodec, RenamingCodec
-from llm.wire.deltas import Delta, ToolCallDelta, UsageDelta
+from llm.wire.deltas import Delta, ItemDelta, ToolCallDelta, UsageDelta
 from llm.wire.item_prefix_cache import SplitItems
 from llm.wire.prompted_calls import CallFilter
 from llm.wire.prompted_tools import available_tool_names, with_prompted_tools
@@ -128,8 +128,8 @@ class Adaptation:
                 self._validator.buffer()
         elif forces_call:
             self._force_call()
-        names = (str(tool.get("name", "")) for tool in self.request.tools)
-        if codec.name.startswith("openai_") and any(map(UNSENT_NAME.search, names)):
+        has_names = bool(self.request.tools) or not self.has_only_texts
+        if codec.name.startswith("openai_") and has_names:
             self.request, self._tool_names = with_wire_names(self.request)
 
     # The request
@@ -361,6 +361,9 @@ def _restore_name(delta: Delta, names: Mapping[str, str]) -> Delta:
     """A call with the name that the request declares."""
     if isinstance(delta, ToolCallDelta) and delta.name in names:
         return replace(delta, name=names[delta.name])
+    if isinstance(delta, ItemDelta) and delta.item["type"] == "custom_tool_call":
+        name = delta.item["name"]
+        return replace(delta, item={**delta.item, "name": names.get(name, name)})
     return delta
 
 

@@ -13,27 +13,42 @@ from dataclasses import replace
 from typing import Any
 
 from llm.wire.codecs.anthropic.messages import wire_name
+from llm.wire.item_prefix_cache import has_item
+from llm.wire.items import CALLS, Item
 from llm.wire.request import Request
 
 #: Finds a name that OpenAI's APIs do not take.
-UNSENT_NAME = re.compile(r"[^a-zA-Z0-9_-]|.{65}")
+_UNSENT_NAME = re.compile(r"[^a-zA-Z0-9_-]|.{65}")
 _CLIENT_TOOLS = frozenset({"function", "custom"})
-_CALLS = frozenset({"function_call", "custom_tool_call"})
 
 
 def with_wire_names(request: Request) -> tuple[Request, Mapping[str, str]]:
     """The request itself if all names may stay."""
     declared = [str(t["name"]) for t in request.tools if t["type"] in _CLIENT_TOOLS]
-    names = {name: sent for name in declared if (sent := wire_name(name)) != name}
-    if not names:
+    names = {name: wire_name(name) for name in declared if _UNSENT_NAME.search(name)}
+    if not names and not has_item(request.items, "unsent names", _has_unsent_name):
         return request, {}
     renamed = replace(
         request,
         tools=[_rename(tool, names, _CLIENT_TOOLS) for tool in request.tools],
-        items=[_rename(item, names, _CALLS) for item in request.items],
+        items=[_rename_call(item) for item in request.items],
         tool_choice=_choice(request.tool_choice, names),
     )
     return renamed, {sent: name for name, sent in names.items()}
+
+
+def _has_unsent_name(item: Item) -> bool:
+    """Only of calls outside namespaces, whose functions have their own names."""
+    if item.get("type") not in CALLS or item.get("namespace"):
+        return False
+    return _UNSENT_NAME.search(str(item["name"])) is not None
+
+
+def _rename_call(item: Item) -> Item:
+    """A call may be of a tool that this request no longer declares."""
+    if not _has_unsent_name(item):
+        return item
+    return {**item, "name": wire_name(str(item["name"]))}
 
 
 def _choice(

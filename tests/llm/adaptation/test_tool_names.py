@@ -10,7 +10,7 @@ import pytest
 
 from llm.adaptation.adapt import Adaptation
 from llm.wire.codecs.anthropic.messages import wire_name
-from llm.wire.deltas import TextDelta, ToolCallDelta
+from llm.wire.deltas import ItemDelta, TextDelta, ToolCallDelta
 from llm.wire.items import function_call_output, user_message
 from llm.wire.request import Request
 from tests.llm.hosts import route_at
@@ -89,3 +89,34 @@ def test_openais_apis_get_names_that_they_take(wire: str):
     assert delta.name == LONG
     usual = replace(asking("look"), model=route.model)
     assert Adaptation(usual, route).is_plain
+
+
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses"])
+@pytest.mark.parametrize("declared", [(), ("look",), ("server.find",)])
+def test_calls_of_tools_that_are_gone_have_names_that_openai_takes(
+    wire: str, declared: tuple[str, ...]
+):
+    route = route_at("openai", wire, model="gpt-5.6")
+    items = [user_message("Hi")]
+    for number, name in enumerate([LONG, "server.look"]):
+        call = {"type": "function_call", "call_id": f"c{number}", "arguments": "{}"}
+        items += [{**call, "name": name}, function_call_output(f"c{number}", "found")]
+    request = replace(asking(*declared, items=items), model=route.model)
+    text = json.dumps(route.endpoint.codec.encode(Adaptation(request, route).request))
+    assert LONG not in text
+    assert "server.look" not in text
+    assert wire_name(LONG) in text
+    assert wire_name("server.look") in text
+
+
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses"])
+def test_a_custom_call_has_the_name_that_the_request_declares(wire: str):
+    route = route_at("openai", wire, model="gpt-5.6")
+    request = replace(
+        asking(), model=route.model, tools=[{"type": "custom", "name": LONG}]
+    )
+    call = {"type": "custom_tool_call", "call_id": "c1", "input": "x"}
+    adaptation = Adaptation(request, route)
+    [delta] = adaptation.feed([ItemDelta(0, {**call, "name": wire_name(LONG)})])
+    assert isinstance(delta, ItemDelta)
+    assert delta.item == {**call, "name": LONG}
