@@ -69,6 +69,7 @@ _HTTP_ONLY = ("stream_options", "background")
 #: What belongs to the message and not to the request; `stream` is implied here.
 _ENVELOPE = ("type", "stream", "stream_id", *_HTTP_ONLY)
 _MAX_STREAM_ID = 256  # characters
+_MAX_REFUSED = 65_536  # characters of a message in which a refusal looks for the id
 
 
 class ResponsesConsumer(AsyncWebsocketConsumer):
@@ -156,16 +157,16 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             try:
                 await self._answer(message)
             except LLMError as exc:
-                await self._refuse(exc)
+                await self._refuse(exc, message)
             except OSError:  # the client has disconnected
                 return
             except Exception as exc:  # the connection serves its next message
                 if error := unavailable_error(exc):
                     logger.warning("an error was sent over a WebSocket: %s", error.code)
-                    await self._refuse(error)
+                    await self._refuse(error, message)
                     continue
                 logger.exception("a response over a WebSocket failed")
-                await self._refuse(InternalServerError())
+                await self._refuse(InternalServerError(), message)
             finally:
                 if (log := self._log) is not None:
                     self._log = None
@@ -330,7 +331,9 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         address = orjson.dumps({"stream_id": self._stream_id})
         return (text[:-1] + b"," + address[1:]).decode()
 
-    async def _refuse(self, exc: LLMError) -> None:
+    async def _refuse(self, exc: LLMError, message: str) -> None:
+        if self._stream_id is None:  # refused before it was read
+            self._stream_id = _find_stream_id(message)
         error: Mapping[str, Any] = RESPONSES.error(exc, "")["error"]
         event = {"type": "error", "status": exc.status, "error": error}
         text = orjson.dumps(event)
@@ -362,6 +365,16 @@ def _stream_id_of(data: dict[str, Any]) -> str | None:
             param="stream_id",
         )
     return id
+
+
+def _find_stream_id(message: str) -> str | None:
+    """The id that a refused message has, if it is short and valid."""
+    if len(message) > _MAX_REFUSED:
+        return None
+    with suppress(BadRequest, bounded_json.TooManyValues, orjson.JSONDecodeError):
+        data = bounded_json.loads(message.encode())
+        return _stream_id_of(data) if isinstance(data, dict) else None
+    return None
 
 
 def _body_of(data: dict[str, Any]) -> dict[str, Any]:
