@@ -30,13 +30,16 @@ from llm.pricing.usage_report import (
 MAX_CALLS = 100_000  # newest calls that a report reads
 MAX_CONVERSATIONS = 1_000
 
+_FAILED = Q(status=ModelCall.Status.FAILED)
+_HAS_TOKENS = Q(input_tokens__gt=0) | Q(output_tokens__gt=0)
+#: As `usage_counting` counts them.
 _SUMS: Mapping[str, Any] = {
     "calls": Count("pk"),
-    "failed": Count("pk", filter=Q(status=ModelCall.Status.FAILED)),
+    "failed": Count("pk", filter=_FAILED),
     **{name: Sum(name) for name in (*TOKENS, *SEARCHES, "cost", "saved_cost")},
-    "unpriced": Count("pk", filter=Q(cost__isnull=True)),
+    "unpriced": Count("pk", filter=Q(cost__isnull=True) & (~_FAILED | _HAS_TOKENS)),
     "unmeasured": Count(
-        "pk", filter=Q(input_tokens__isnull=True) & ~Q(status=ModelCall.Status.FAILED)
+        "pk", filter=Q(input_tokens__isnull=True, is_cached=False) & ~_FAILED
     ),
     "estimated": Count("pk", filter=Q(is_estimated=True)),
     "from_cache": Count("pk", filter=Q(is_cached=True)),

@@ -141,10 +141,14 @@ class _Sum:
         counts["calls"] += 1
         for name in (*TOKENS, *SEARCHES, "cost", "saved_cost"):
             counts[name] += row[name] or 0
-        counts["unpriced"] += row["cost"] is None
         has_failed = row["status"] == ModelCall.Status.FAILED
         counts["failed"] += has_failed
-        counts["unmeasured"] += row["input_tokens"] is None and not has_failed
+        # A host that refuses a call charges nothing for it.
+        is_charged = row["input_tokens"] or row["output_tokens"] or not has_failed
+        counts["unpriced"] += row["cost"] is None and bool(is_charged)
+        # A stored answer has no tokens: no host was called.
+        is_measured = row["input_tokens"] is not None or row["is_cached"]
+        counts["unmeasured"] += not is_measured and not has_failed
         counts["estimated"] += row["is_estimated"]
         if row["ttft"] is not None and not row["is_cached"]:
             counts["waited"] += 1

@@ -64,9 +64,14 @@ def sums_of(rows: Iterable[ModelCall]) -> Usage:
         **{n: sum(getattr(row, n) or 0 for row in listed) for n in TOKENS},
         cost=sum((row.cost or Decimal(0) for row in listed), Decimal(0)),
         saved_cost=sum((row.saved_cost or Decimal(0) for row in listed), Decimal(0)),
-        unpriced=sum(row.cost is None for row in listed),
+        unpriced=sum(
+            row.cost is None
+            and (row.status != "failed" or bool(row.input_tokens or row.output_tokens))
+            for row in listed
+        ),
         unmeasured=sum(
-            row.input_tokens is None and row.status != "failed" for row in listed
+            row.input_tokens is None and row.status != "failed" and not row.is_cached
+            for row in listed
         ),
         from_cache=sum(row.is_cached for row in listed),
         web_searches=sum(row.web_searches or 0 for row in listed),

@@ -65,6 +65,20 @@ def test_page_file_and_api_have_the_same_figures():
     assert [day["calls"] for day in days if day["calls"]] == [1, 1]
 
 
+def test_refused_calls_and_stored_answers_leave_sums_exact():
+    ada = a_user("ada")
+    nothing = {"user_id": ada.pk, "input_tokens": None, "output_tokens": None}
+    save_calls(
+        {"user_id": ada.pk},
+        {**nothing, "status": "failed", "cost": None},
+        {**nothing, "is_cached": True, "cost": Decimal(0)},
+    )
+    client = signed_in(ada)
+    total = client.get(API).json()["total"]
+    assert (total["calls"], total["unpriced"], total["unmeasured"]) == (3, 0, 0)
+    assert "≥" not in client.get(PAGE).text
+
+
 def test_what_was_cached_for_an_hour_is_shown_where_there_is_any():
     ada = a_user("ada")
     client, heading = signed_in(ada), "of it for an hour"
