@@ -105,6 +105,12 @@ class LanguageModelAdmin(
     class Media:
         css = {"all": ["css/tool-admin.css"]}
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """Prices without a date are for who may add those with one."""
+        fields = [*super().get_readonly_fields(request, obj)]
+        may_price = request.user.has_perm("llm.add_modelprice")
+        return fields if may_price else [*fields, "prices"]
+
     def formfield_for_manytomany(
         self, db_field: Any, request: HttpRequest, **kwargs: Any
     ) -> Any:

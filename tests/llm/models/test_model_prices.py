@@ -166,6 +166,20 @@ def at(moment: Any) -> dict[str, str]:
     return {"valid_from_0": f"{local:%Y-%m-%d}", "valid_from_1": f"{local:%H:%M:%S}"}
 
 
+@pytest.mark.parametrize("may_price", [False, True])
+def test_who_may_add_no_price_sets_none_on_the_page(client, model, may_price: bool):
+    rights = ["view_languagemodel", "change_languagemodel"]
+    user = User.objects.create(username="olga", is_staff=True)
+    rights += ["add_modelprice"] * may_price
+    user.user_permissions.set(Permission.objects.filter(codename__in=rights))
+    client.force_login(user)
+    fields = form(model) | {"prices": '{"input": 0, "output": 0}', "label": "New"}
+    assert client.post(page(model), fields).status_code == 302
+    model.refresh_from_db()
+    assert model.label == "New"
+    assert bool(model.prices) is may_price
+
+
 def test_a_price_is_entered_for_now_or_later_and_names_who_did(admin_client, model):
     rows = {"input": "2.5", "output": "10"}, at(hours(24)) | {"input": 1, "output": 2}
     assert admin_client.post(page(model), form(model, *rows)).status_code == 302
