@@ -18,6 +18,7 @@ from django.utils import timezone
 from conversations.models import Maintenance, ProcessStatus
 from llm.error_texts.for_staff import describe_reason
 from llm.models import ApiKey, ModelCall
+from llm.pools.load import KEY_ERROR_CODES, PERSONAL_SOURCES
 from llm.telemetry.percentiles import nearest_rank
 
 PERIOD = timedelta(minutes=5)
@@ -126,6 +127,10 @@ def _calls(now: datetime) -> list[dict[str, Any]]:
     recent = ModelCall.objects.filter(
         created_at__gte=now - PERIOD, is_cached=False
     ).exclude(purpose__in=_TRIALS)
+    # A person's bad key says nothing about the provider.
+    recent = recent.exclude(
+        key_source__in=PERSONAL_SOURCES, error_code__in=KEY_ERROR_CODES
+    )
     columns = ("provider_name", "status", "error_code", "latency", "ttft")
     return list(recent.order_by("-created_at").values(*columns)[:MAX_CALLS])
 

@@ -19,10 +19,12 @@ from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
+from llm import errors
 from llm.error_texts.for_staff import add_status, describe_code, describe_reason
 from llm.error_texts.staff_instructions import instruct
 from llm.http.connection_problems import MAX_SENTENCE, describe_connection_problem
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.pools.load import KEY_ERROR_CODES, PERSONAL_SOURCES
 
 NEWEST_CALLS = 1_000  # rows that are read
 
@@ -92,21 +94,34 @@ def _last_calls() -> Mapping[int, Mapping[str, Any]]:
     # A connection is tested before there are models; its call names the key alone.
     columns = ["model__provider_id", "key__provider_id"]
     columns += ["status", "error_code", "http_status", "created_at", "purpose"]
+    columns += ["is_cached", "key_source"]
     rows: QuerySet[Any, Any] = ModelCall.objects.order_by("-id")
     detail = Left("error_detail", MAX_SENTENCE)
     rows = rows.values(*columns, detail=detail)[:NEWEST_CALLS]
     last: dict[int, Mapping[str, Any]] = {}
     refused: dict[int, Mapping[str, Any]] = {}
     for row in rows:
-        # A probe asks what a host may refuse, so its failures are no fault.
-        is_probe = row["purpose"] == ModelCall.Purpose.PROBE
-        if row["status"] == "cancelled" or (is_probe and row["status"] == "failed"):
+        if not _shows_state(row):
             continue
-        # Nor does a request that its client wrote wrongly, unless all of them fail.
-        is_refused = row["http_status"] in _REFUSED_REQUEST
-        calls = refused if is_refused else last
+        # A request that its client wrote wrongly shows a fault only if all fail.
+        calls = refused if _is_refused(row) else last
         calls.setdefault(row["model__provider_id"] or row["key__provider_id"], row)
     return {**refused, **last}
+
+
+def _shows_state(row: Mapping[str, Any]) -> bool:
+    if row["status"] == ModelCall.Status.FAILED:
+        # A probe asks what a host may refuse, so its failures are no fault.
+        is_probe = row["purpose"] == ModelCall.Purpose.PROBE
+        is_personal = row["key_source"] in PERSONAL_SOURCES
+        return not (is_probe or (is_personal and row["error_code"] in KEY_ERROR_CODES))
+    # A stored answer did not come from the host.
+    return row["status"] != ModelCall.Status.CANCELLED and not row["is_cached"]
+
+
+def _is_refused(row: Mapping[str, Any]) -> bool:
+    is_unknown_model = row["error_code"] == errors.ModelNotAvailable.code
+    return is_unknown_model or row["http_status"] in _REFUSED_REQUEST
 
 
 def _status(

@@ -18,6 +18,8 @@ from llm.keys.audience import KeySource
 FAILURES = 3  # in a row, after which a model cools down
 MEMORY = 300.0  # seconds without a call after which failures are forgotten
 _KEY_ERRORS = (InvalidKey, QuotaExhausted, RateLimited)
+KEY_ERROR_CODES = tuple(kind.code for kind in _KEY_ERRORS)
+PERSONAL_SOURCES: tuple[KeySource, ...] = ("own", "call")  # of keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def note_end(
     one person brings says nothing about the calls of others."""
     if error is None:
         failures.pop(model_id, None)
-    elif key_source in ("own", "call") and isinstance(error, _KEY_ERRORS):
+    elif key_source in PERSONAL_SOURCES and isinstance(error, _KEY_ERRORS):
         return
     elif isinstance(error, TryAgain | InvalidKey | QuotaExhausted):
         before = failures.get(model_id)

@@ -65,6 +65,8 @@ def test_the_board_counts_calls_of_the_last_minutes_by_provider():
     made("quick", is_cached=True, latency=0)
     for purpose in ("probe", "test", "trial"):
         made("quick", "failed", purpose=purpose)
+    for source in ("own", "call"):  # of a person, whose bad key is not the host's fault
+        made("quick", "failed", key_source=source, error_code="E_LLM_INVALID_KEY")
     old = made("gone", "failed")
     ModelCall.objects.filter(pk=old.pk).update(
         created_at=timezone.now() - timedelta(minutes=6)

@@ -220,6 +220,29 @@ def test_a_request_that_its_client_wrote_wrongly_leaves_the_light(
     assert light(provider)[0] == "fails"  # the host has refused all that it was sent
 
 
+def test_stored_answers_leave_the_light_of_an_outage(provider: Provider):
+    called(provider, status="failed", error_code="E_LLM_PROVIDER_DOWN", http_status=503)
+    called(provider, is_cached=True)
+    assert light(provider)[0] == "fails"
+
+
+@pytest.mark.parametrize("source", ["own", "call"])
+def test_a_bad_key_of_one_person_leaves_the_light(provider: Provider, source: str):
+    called(provider)
+    bad = {"status": "failed", "error_code": "E_LLM_INVALID_KEY", "http_status": 401}
+    called(provider, **bad, key_source=source)
+    assert light(provider)[0] == "works"
+    called(provider, **bad, key_source="shared")
+    assert light(provider)[0] == "fails"
+
+
+def test_a_wrong_name_of_one_model_leaves_the_light(provider: Provider):
+    called(provider)
+    unknown = {"error_code": "E_MODEL_NOT_AVAILABLE", "http_status": 404}
+    called(provider, status="failed", **unknown)
+    assert light(provider)[0] == "works"
+
+
 def test_the_light_tells_that_a_provider_is_down(provider: Provider):
     called(provider, status="failed", error_code="E_LLM_PROVIDER_DOWN", http_status=500)
     assert "is down or overloaded" in light(provider)[1]
