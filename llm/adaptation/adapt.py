@@ -24,7 +24,7 @@ from llm.adaptation.dropped_input import find_losses
 from llm.adaptation.forced_calls import ForcedCall
 from llm.adaptation.request_repairs import Repair
 from llm.adaptation.structured import AnswerValidator, OutputFormat, without_format
-from llm.adaptation.tool_names import with_wire_names
+from llm.adaptation.tool_names import UNSENT_NAME, with_wire_names
 from llm.capabilities import Capabilities
 from llm.errors import BadResponse
 from llm.provider import Route
@@ -128,8 +128,9 @@ class Adaptation:
                 self._validator.buffer()
         elif forces_call:
             self._force_call()
-        has_names = bool(self.request.tools) or not self.has_only_texts
-        if codec.name.startswith("openai_") and has_names:
+        names = (str(tool.get("name", "")) for tool in self.request.tools)
+        may_be_unsent = any(map(UNSENT_NAME.search, names)) or not self.has_only_texts
+        if codec.name.startswith("openai_") and may_be_unsent:
             self.request, self._tool_names = with_wire_names(self.request)
 
     # The request

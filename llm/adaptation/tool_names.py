@@ -18,14 +18,14 @@ from llm.wire.items import CALLS, Item
 from llm.wire.request import Request
 
 #: Finds a name that OpenAI's APIs do not take.
-_UNSENT_NAME = re.compile(r"[^a-zA-Z0-9_-]|.{65}")
+UNSENT_NAME = re.compile(r"[^a-zA-Z0-9_-]|.{65}")
 _CLIENT_TOOLS = frozenset({"function", "custom"})
 
 
 def with_wire_names(request: Request) -> tuple[Request, Mapping[str, str]]:
     """The request itself if all names may stay."""
     declared = [str(t["name"]) for t in request.tools if t["type"] in _CLIENT_TOOLS]
-    names = {name: wire_name(name) for name in declared if _UNSENT_NAME.search(name)}
+    names = {name: wire_name(name) for name in declared if UNSENT_NAME.search(name)}
     if not names and not has_item(request.items, "unsent names", _has_unsent_name):
         return request, {}
     renamed = replace(
@@ -41,7 +41,7 @@ def _has_unsent_name(item: Item) -> bool:
     """Only of calls outside namespaces, whose functions have their own names."""
     if item.get("type") not in CALLS or item.get("namespace"):
         return False
-    return _UNSENT_NAME.search(str(item["name"])) is not None
+    return UNSENT_NAME.search(str(item["name"])) is not None
 
 
 def _rename_call(item: Item) -> Item:
