@@ -73,6 +73,17 @@ def test_translations_have_the_placeholders_of_their_source(locale: str, domain:
 
 @pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("locale", LOCALES)
+def test_a_plural_has_each_form_that_the_header_counts(locale: str, domain: str):
+    catalogue = read(locale, domain)
+    header = catalogue.metadata["Plural-Forms"]
+    forms = list(range(int(re.search(r"nplurals\s*=\s*(\d+)", header)[1])))
+    plurals = [entry for entry in catalogue if entry.msgid_plural]
+    assert plurals
+    assert [e.msgid for e in plurals if sorted(e.msgstr_plural) != forms] == []
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("locale", LOCALES)
 def test_the_compiled_catalogue_is_that_of_its_source(locale: str, domain: str):
     written = read(locale, domain)
     compiled = polib.mofile(str(folder_of(locale) / f"{domain}.mo"))
