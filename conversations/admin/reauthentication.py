@@ -22,8 +22,8 @@ def ask_for_proof(request: HttpRequest, *, has_secret: bool) -> HttpResponse | N
     asks, stores what was entered in the session, where no secret belongs, and repeats
     the request.
     """
-    is_asked = has_secret or request.method == "POST"
-    if not is_asked or is_proven(request):
+    needs_proof = has_secret or request.method == "POST"
+    if not needs_proof or is_proven(request):
         return None
     if has_secret:
         query = urlencode({"next": request.get_full_path()})

@@ -297,7 +297,7 @@ def _erase_records(user: Any) -> None:
     own_tags = tags - set(shared.values_list("tags", flat=True))
     UsageSum.objects.filter(tags__in=own_tags).update(tags="")
     current = {user.get_username(): timezone.now()}
-    # Somebody else may have a former name by now.
+    # Another user may have a former name by now.
     for name, until in (find_former_names(user.pk) | current).items():
         Participant.objects.filter(name=name, created_at__lte=until).delete()
         named = Q(username=name) | Q(username__startswith=f"{name} (known browser")

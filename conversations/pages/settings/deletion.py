@@ -24,8 +24,8 @@ from conversations.forms.deletion_form import DeletionForm
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_account(request: HttpRequest) -> HttpResponse:
     user: Any = request.user
-    is_asked_elsewhere = not user.has_usable_password() or owes_own_factor(request)
-    if is_asked_elsewhere and not is_proven(request):
+    needs_other_proof = not user.has_usable_password() or owes_own_factor(request)
+    if needs_other_proof and not is_proven(request):
         raise ReauthenticationRequired  # else the form asks for the password
     data = request.POST if request.method == "POST" else None
     form = DeletionForm(data, request=request)
