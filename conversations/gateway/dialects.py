@@ -122,6 +122,7 @@ class Dialect:
     codec_prefix = ""  # the beginning of the names of this API's codecs
     errors: errors.Dialect = "openai"
     is_open_responses = False  # tools and items already have the canonical shape
+    declares_searches = False  # with a type and a name of Anthropic's
     reports_stop_sequence = False  # answers name the stop sequence that ended them
     returns_failed_output = False  # a failed answer includes the output so far
     check: ClassVar[BodyCheck]
@@ -241,6 +242,7 @@ class Messages(Dialect):
     """Anthropic's Messages."""
 
     name, codec_prefix, reports_stop_sequence = "messages", "anthropic", True
+    declares_searches = True
     proof_field = messages_request.PROOF_FIELD
     errors = "anthropic"
 

@@ -21,6 +21,7 @@ from llm.pricing.caller import Caller, cut_name, join_tags
 from llm.provider import Route
 from llm.telemetry import tracing
 from llm.wire.facades.common_shape import MAX_CACHE_SECONDS
+from llm.wire.facades.field_checks import whole
 from llm.wire.facades.losses import find_losses, has_seals, short_names
 from llm.wire.request import Request, single_tools
 from tools.loop.steps import is_allowed, is_limited
@@ -71,6 +72,7 @@ class ParleyOptions:
         for option in fields(cls):
             value = section.get(option.name, body.get(f"parley.{option.name}"))
             if value is not None:
+                value = whole(value)
                 _check_option(option.name, value)
                 values[option.name] = value
         return cls(**values)
@@ -270,10 +272,9 @@ class GatewayRequest:
     @property
     def max_tool_calls(self) -> int | None:
         """The limit on server tool calls; only Responses has a field for it."""
-        limit = (
-            self.body.get("max_tool_calls") if self.dialect.is_open_responses else None
-        )
-        limit = limit if isinstance(limit, int) else None
+        limit = None
+        if self.dialect.is_open_responses:
+            limit = whole(self.body.get("max_tool_calls"))
         if (use := self.chain.preset) and (bound := use.preset.max_tool_calls):
             limit = bound if limit is None else min(bound, limit)
         return limit

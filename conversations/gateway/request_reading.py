@@ -42,6 +42,7 @@ from conversations.gateway.request_tools import (
 )
 from conversations.models import AccessToken
 from conversations.turns.all_except import AllExcept
+from llm.adaptation.namespaces import with_members_in_choice
 from llm.errors import BadRequest, LLMError
 from llm.generation.request_builder import OPTIONS, RequestBuilder
 from llm.options import UNSET_VALUES
@@ -440,6 +441,7 @@ def _parse(
     ):
         request, options = portable(request, hosted_tools=_ANY)  # already removed
         request, lost = with_search_choice(request, route), [*lost, *options]
+        request = with_members_in_choice(request)
     if route.endpoint.codec.name.startswith("openai_chat"):
         items = [_join_text_parts(item) for item in request.items]
         request = replace(request, items=items)

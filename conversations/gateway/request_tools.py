@@ -15,7 +15,7 @@ from conversations.turns.all_except import AllExcept
 from llm.adaptation import hosted_tools
 from llm.errors import BadRequest
 from llm.provider import Route
-from llm.wire.facades.messages_request import search_of
+from llm.wire.facades.messages_request import SEARCH_NAME, search_of
 from llm.wire.request import Request, is_namespace, members_of
 from tools.execution.without_approval import (
     ERROR_CODE,
@@ -122,7 +122,7 @@ def split_tools(
     functions = [tool for tool in tools or () if _is_function(tool)]
     for tool in tools or ():
         search = None
-        if not speaks_dialect(dialect, route):
+        if dialect.declares_searches and not speaks_dialect(dialect, route):
             search = search_of(tool)
         if tool.get("type") == OWN_TOOLS:
             names = _add_names(tool, names)
@@ -182,7 +182,11 @@ def _takes_search(
     search: Mapping[str, Any], route: Route, functions: Sequence[dict[str, Any]]
 ) -> bool:
     beside = [
-        {"type": "function", "name": each["name"], "parameters": each["input_schema"]}
+        {
+            "type": "function",
+            "name": each["name"],
+            "parameters": each.get("input_schema"),
+        }
         for each in functions
     ]
     why = hosted_tools.why_route_refuses(route, search, beside=beside)
@@ -212,7 +216,8 @@ def with_search_choice(request: Request, route: Route) -> Request:
     searches = any(tool.get("type") == "web_search" for tool in request.tools)
     if not searches or not isinstance(choice, Mapping):
         return request
-    if choice.get("name") in {tool.get("name") for tool in request.tools}:
+    names = {tool.get("name") for tool in request.tools}
+    if choice.get("name") != SEARCH_NAME or SEARCH_NAME in names:
         return request
     can_name = route.endpoint.codec.name.startswith("openai_responses")
     return replace(request, tool_choice={"type": "web_search"} if can_name else None)

@@ -44,6 +44,31 @@ def flatten(request: Request) -> tuple[Request, Mapping[str, Member]]:
     return flat, {name: member for member, name in names.items()}
 
 
+def with_members_in_choice(request: Request) -> Request:
+    """An allowed namespace in the choice becomes its functions, by which calls are
+    checked."""
+    choice = request.tool_choice
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return request
+    if not any(map(is_namespace, choice["tools"])):
+        return request
+    members = {
+        tool.get("name"): [*filter(_is_function, members_of(tool))]
+        for tool in filter(is_namespace, request.tools)
+    }
+    tools: list[dict[str, Any]] = []
+    for entry in choice["tools"]:
+        name = entry.get("name")
+        if is_namespace(entry) and name in members:
+            tools += [
+                {"type": each["type"], "name": each.get("name"), "namespace": name}
+                for each in members[name]
+            ]
+        else:
+            tools.append(entry)
+    return replace(request, tool_choice={**choice, "tools": tools})
+
+
 def restore(delta: Delta, members: Mapping[str, Member]) -> Delta:
     """A call with the namespace and the name that the client declares."""
     match delta:

@@ -101,7 +101,7 @@ def request_of(
         reasoning={"effort": effort} if effort else None,
         text=_text(body) or None,
         stop=[stop] if isinstance(stop, str) else stop,
-        seed=body.get("random_seed") if seed is None else seed,
+        seed=whole(body.get("random_seed")) if seed is None else seed,
         stream=bool(body.get("stream")),
         issuer=issuer,
         extra={

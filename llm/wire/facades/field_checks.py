@@ -100,10 +100,14 @@ def boolean(value: Any, where: str) -> None:
         raise wrong(where, "expected true or false.")
 
 
+_MOST_EXACT = 2**53  # floats from there on stand for several numbers
+
+
 def whole(value: Any) -> Any:
     """A whole number as an int: some clients send 50.0, as JSON Schema permits."""
-    is_whole = isinstance(value, float) and value.is_integer()
-    return int(value) if is_whole else value
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_EXACT:
+        return int(value)
+    return value
 
 
 def integer(least: int | None = None, most: int | None = None) -> Check:

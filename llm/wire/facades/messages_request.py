@@ -284,6 +284,9 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {**function, "parameters": tool["input_schema"]}
 
 
+SEARCH_NAME = "web_search"  # of Anthropic's search, which takes no other
+
+
 def search_of(tool: Mapping[str, Any]) -> dict[str, Any] | None:
     """Anthropic's search of the web as other hosts declare theirs; None for another
     tool."""

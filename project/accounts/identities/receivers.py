@@ -7,6 +7,7 @@ from typing import Any
 
 from allauth.account.models import EmailAddress
 from allauth.account.signals import user_logged_in
+from allauth.mfa.adapter import get_adapter as get_mfa_adapter
 from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth import get_user_model
 from django.db.models.signals import post_delete, pre_delete
@@ -38,7 +39,10 @@ def sync_signed_in_user(
         request.session[SECOND_FACTOR] = True
     claims = merge_claims(account.extra_data)
     signed_in_at = claims.get("auth_time")
-    if isinstance(signed_in_at, int | float):  # the provider may have asked nothing now
+    # The provider may have asked nothing now. A second factor of the account's own is
+    # asked after the provider, and so is a proof of now.
+    has_own_factor = get_mfa_adapter().is_mfa_enabled(user)
+    if isinstance(signed_in_at, int | float) and not has_own_factor:
         mark_proven(request.session, signed_in_at)
     if not sync_groups(provider, user, claims):
         logger.warning(

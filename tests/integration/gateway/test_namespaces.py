@@ -29,11 +29,21 @@ def model(gateway: Gateway) -> Iterator[str]:
     gateway.rows("LanguageModel.objects.filter(provider__name='flat-chat').delete()")
 
 
-@pytest.mark.parametrize("store", [True, False])
+ALLOWED = {
+    "type": "allowed_tools",
+    "mode": "auto",
+    "tools": [{"type": "namespace", "name": CALLED[0]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("store", "choice"), [(True, ALLOWED), (False, ALLOWED), (False, "auto")]
+)
 def test_a_function_is_called_in_its_namespace(
-    gateway: Gateway, model: str, store: bool
+    gateway: Gateway, model: str, store: bool, choice: object
 ):
     body = {**json.loads(CODEX.read_bytes()), "model": model, "store": store}
+    body["tool_choice"] = choice
     ask = {"role": "user", "content": f"/tool {'__'.join(CALLED)} {{}}"}
     body |= {"stream": False, "input": [*body["input"], ask]}
     answer = gateway.post("/responses", body)
@@ -56,3 +66,32 @@ def test_a_function_is_called_in_its_namespace(
     continued = gateway.post("/responses", body)
     assert continued.status_code == 200, continued.text
     assert "87" in text_of(continued.json())
+
+
+FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {}}}
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+
+
+@pytest.mark.parametrize("name", ["demo/demo-fast", "flat-chat/demo-fast"])
+def test_a_search_of_anthropic_in_another_api_fails_no_request(
+    gateway: Gateway, model: str, name: str
+):
+    chat = [SEARCH, {"type": "function", "function": FUNCTION}]
+    body = {"model": name, "messages": [{"role": "user", "content": "Hi"}]}
+    answers = [gateway.post("/chat/completions", {**body, "tools": chat})]
+    flat = [SEARCH, {"type": "function", **FUNCTION}]
+    answers.append(
+        gateway.post("/responses", {"model": name, "input": "Hi", "tools": flat})
+    )
+    for answer in answers:
+        assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_a_whole_float_that_no_number_equals_is_refused_by_its_name(
+    gateway: Gateway, store: bool
+):
+    body = {"model": "demo/demo-fast", "input": "Hi", "store": store}
+    answer = gateway.post("/responses", {**body, "max_output_tokens": 1e300})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == "max_output_tokens"
