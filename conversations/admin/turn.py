@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import (
+    Exists,
     OuterRef,
     Q,
     QuerySet,
@@ -33,12 +34,14 @@ from conversations.admin.replay import may_replay
 from conversations.models import (
     Turn,
 )
+from conversations.staff.expensive_conversations import UNPRICED
 from conversations.staff.id_search import find_turns, find_turns_of
 from conversations.staff.replay_report import MAX_ROWS
 from conversations.staff.turn_event_page import event_page
 from conversations.staff.turn_time_chart import time_chart
 from conversations.staff.turn_timeline import timeline
 from llm.models import ModelCall
+from llm.pricing.dollars import format_dollars
 
 _OF_OTHERS = _(
     "This id belongs to another person's conversation. To read it, you need the"
@@ -113,7 +116,11 @@ class TurnAdmin(TurnActionsMixin):
         calls = ModelCall.objects.filter(turn_id=OuterRef("pk")).order_by()
         cost = calls.values("turn_id").annotate(sum=Sum("cost")).values("sum")
         rows: QuerySet[Turn] = super().get_queryset(request)
-        return rows.annotate(cost=Subquery(cost)).defer("partial")
+        return rows.annotate(
+            cost=Subquery(cost),
+            is_unpriced=Exists(calls.filter(UNPRICED)),
+            is_estimated=Exists(calls.filter(is_estimated=True)),
+        ).defer("partial")
 
     def find_ids(self, rows: QuerySet[Turn], term: str) -> set[str]:
         return find_turns(term) | find_turns_of(term)
@@ -220,7 +227,10 @@ class TurnAdmin(TurnActionsMixin):
 
     @admin.display(description=_("cost"), ordering="cost")
     def cost(self, turn: Any) -> str:
-        return "–" if turn.cost is None else f"${turn.cost:.4f}"
+        if turn.cost is None:
+            return "–"
+        mark = "≥" if turn.is_unpriced else "~" if turn.is_estimated else ""
+        return f"{mark}{format_dollars(turn.cost)}"
 
 
 def _find_call(request: HttpRequest, term: str) -> ModelCall | None:

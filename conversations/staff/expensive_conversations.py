@@ -32,12 +32,13 @@ MAX_CONVERSATIONS = 1_000
 
 _FAILED = Q(status=ModelCall.Status.FAILED)
 _HAS_TOKENS = Q(input_tokens__gt=0) | Q(output_tokens__gt=0)
-#: As `usage_counting` counts them.
+#: A call whose cost is unknown, as `usage_counting` counts them.
+UNPRICED = Q(cost__isnull=True) & (~_FAILED | _HAS_TOKENS)
 _SUMS: Mapping[str, Any] = {
     "calls": Count("pk"),
     "failed": Count("pk", filter=_FAILED),
     **{name: Sum(name) for name in (*TOKENS, *SEARCHES, "cost", "saved_cost")},
-    "unpriced": Count("pk", filter=Q(cost__isnull=True) & (~_FAILED | _HAS_TOKENS)),
+    "unpriced": Count("pk", filter=UNPRICED),
     "unmeasured": Count(
         "pk", filter=Q(input_tokens__isnull=True, is_cached=False) & ~_FAILED
     ),

@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from conversations.staff.tool_usage import ToolUsage
+from llm.pricing.dollars import format_dollars
 from llm.pricing.usage_report import (
     MAX_SERIES,
     Usage,
@@ -50,7 +51,7 @@ def chart_usage(report: UsageReport, measure: str, title: str) -> UsageChart | N
     }
     if any(each > 1e-9 for each in rest.values()):
         series[_("others") if series else _("all")] = rest
-    return _draw(days, series, title, _dollars if measure == "cost" else short)
+    return _draw(days, series, title, format_dollars if measure == "cost" else short)
 
 
 def chart_token_classes(report: UsageReport) -> UsageChart | None:
@@ -136,10 +137,6 @@ def _path(edges: Sequence[tuple[float, float]], step: float) -> str:
         for number, (top, height) in enumerate(edges)
         if height
     )
-
-
-def _dollars(value: float) -> str:
-    return f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
 
 
 def short(value: float) -> str:

@@ -36,6 +36,7 @@ from conversations.requests.model_facts import abilities, describe_model
 from conversations.turns.error_texts import in_own_language
 from conversations.turns.tool_display import Piece, pieces, pretty, tree
 from llm.models import LanguageModel
+from llm.pricing.dollars import format_dollars
 from llm.providers.demo import PROVIDER as DEMO_PROVIDER
 
 register = template.Library()
@@ -304,13 +305,7 @@ def as_time(moment: datetime) -> SafeString:
 
 @register.filter
 def dollars(amount: Decimal) -> str:
-    """`$0.0123`: two places, or as many as the first three digits need."""
-    if amount == 0:
-        return "$0"
-    places = max(2, 2 - amount.adjusted())
-    text = f"{amount:.{places}f}"
-    head, _, tail = text.partition(".")
-    return f"${head}.{tail[:2]}{tail[2:].rstrip('0')}"
+    return format_dollars(amount)
 
 
 @register.filter

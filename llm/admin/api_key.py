@@ -136,7 +136,10 @@ class ApiKeyAdmin(
             if obj.rest_until <= now:
                 shown = str(obj.State.ACTIVE.label)
             else:
-                until = date_format(timezone.localtime(obj.rest_until), "TIME_FORMAT")
+                rest_end = timezone.localtime(obj.rest_until)
+                is_today = rest_end.date() == timezone.localdate(now)
+                time_format = "TIME_FORMAT" if is_today else "SHORT_DATETIME_FORMAT"
+                until = date_format(rest_end, time_format)
                 shown = _("resting until %(time)s") % {"time": until}
         elif obj.is_disabled_automatically:
             shown = _("disabled: %(reason)s") % {

@@ -107,6 +107,8 @@ class ModelActionsMixin(GroupRightsMixin):
             self.message_user(request, text % values, messages.ERROR)
             return
         model.make_default()
+        changes = [{"changed": {"fields": ["is_default"]}}]
+        self.log_change(request, model, changes)
         text = _("%(model)s is the default model of new chats now.") % {"model": model}
         self.message_user(request, text, messages.SUCCESS)
 

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from llm.models import Provider, UsageSum
+from llm.pricing.dollars import format_dollars
 from llm.pricing.recorded_names import recorded_names
 from llm.pricing.usage_counting import catch_up
 
@@ -40,7 +41,7 @@ def recent_use(provider: Provider) -> SafeString:
     values = {
         "calls": number_format(calls, force_grouping=True),
         "failed": number_format(failed, force_grouping=True),
-        "cost": f"{'≥' if is_more else ''}${cost:,.2f}",
+        "cost": ("≥" if is_more else "") + format_dollars(cost),
     }
     text = _("30 days: %(calls)s calls, %(failed)s failed, %(cost)s") % values
     period = {"first": days[0].isoformat(), "last": last.isoformat(), "by": "provider"}

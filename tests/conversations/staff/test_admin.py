@@ -241,6 +241,25 @@ def test_the_page_of_a_turn_shows_staff_all_they_need(root: Client, turn: Turn):
     assert page.count("<details>") >= 4
 
 
+@pytest.mark.parametrize(
+    ("calls", "shown"),
+    [
+        ([{"cost": "0.000012"}], "$0.000012"),
+        ([{"cost": "0.5"}, {"cost": None}], "≥$0.50"),
+        ([{"cost": "0.5"}, {"cost": None, "status": "failed"}], "$0.50"),
+        ([{"cost": "1234.5", "is_estimated": True}], "~$1,234.50"),
+    ],
+)
+def test_the_list_of_turns_says_what_is_known_of_the_cost(
+    root: Client, turn: Turn, calls: list[dict[str, Any]], shown: str
+):
+    ModelCall.objects.all().delete()
+    for call in calls:
+        ModelCall.objects.create(turn_id=turn.pk, **call)
+    page = root.get(list_url("turn")).text
+    assert f'<td class="field-cost">{shown}</td>' in page
+
+
 def test_the_page_of_a_turn_leads_to_its_neighbours(root: Client, turn: Turn):
     second, third = (a_finished_turn(turn.conversation) for _ in range(2))
     Turn.objects.filter(pk__in=[second.pk, third.pk]).update(

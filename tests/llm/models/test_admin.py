@@ -19,6 +19,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.formats import date_format
 
 from llm.admin import ApiKeyAdmin, BoundedPaginator, ProviderAdmin
 from llm.admin.provider import MAX_INLINE_MODELS
@@ -204,6 +205,16 @@ def test_another_key_in_the_place_of_a_refused_one_is_used(
     key.refresh_from_db()
     assert key.state == state
     assert bool(key.state_reason) == (state == "disabled")
+
+
+def test_a_rest_until_another_day_shows_the_day(
+    admin_client: Client, provider: Provider
+):
+    end = timezone.now() + timedelta(hours=30)
+    ApiKey.objects.rest(end, "E_LLM_RATE_LIMIT: Later.", timezone.now())
+    shown = admin_client.get(page("apikey_changelist")).text
+    day = date_format(timezone.localtime(end), "SHORT_DATE_FORMAT")
+    assert f"resting until {day}" in shown
 
 
 def test_staff_who_disable_a_key_get_no_alert_about_it(
@@ -796,6 +807,8 @@ def test_a_model_is_made_the_default(admin_client: Client, provider: Provider):
 
     assert choose(first) == ["llama-3 is the default model of new chats now."]
     assert LanguageModel.objects.get(is_default=True) == first
+    history = admin_client.get(page("languagemodel_history", first.pk)).text
+    assert "Changed is_default." in history
     assert choose(first, second) == [
         "Select exactly one model; only one can be the default."
     ]
