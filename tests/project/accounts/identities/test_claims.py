@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, User
 from django.contrib.sessions.backends.signed_cookies import SessionStore
@@ -132,3 +133,18 @@ def test_a_session_is_as_fresh_as_the_sign_in_at_the_provider(
         request=request, user=ada, sociallogin=SimpleNamespace(account=account)
     )
     assert is_proven_lately(request.session) is is_proven
+
+
+def test_a_code_after_an_old_sign_in_at_the_provider_is_a_proof(ada: User):
+    """django-allauth asks for the account's second factor after the provider."""
+    TOTP.activate(ada, generate_totp_secret())
+    a_provider()
+    id_token = {"sub": "ada", "auth_time": int(time.time()) - 3600}
+    account = SocialAccount(provider="acme", extra_data={"id_token": id_token})
+    request = HttpRequest()
+    request.session = SessionStore()
+    mark_proven(request.session)
+    sync_signed_in_user(
+        request=request, user=ada, sociallogin=SimpleNamespace(account=account)
+    )
+    assert is_proven_lately(request.session)
