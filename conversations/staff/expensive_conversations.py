@@ -31,9 +31,9 @@ MAX_CALLS = 100_000  # newest calls that a report reads
 MAX_CONVERSATIONS = 1_000
 
 _FAILED = Q(status=ModelCall.Status.FAILED)
-_HAS_TOKENS = Q(input_tokens__gt=0) | Q(output_tokens__gt=0)
+_NO_TOKENS = ~Q(input_tokens__gt=0) & ~Q(output_tokens__gt=0)
 #: A call whose cost is unknown, as `usage_counting` counts them.
-UNPRICED = Q(cost__isnull=True) & (~_FAILED | _HAS_TOKENS)
+UNPRICED = Q(cost__isnull=True) & ~(_FAILED & _NO_TOKENS)
 _SUMS: Mapping[str, Any] = {
     "calls": Count("pk"),
     "failed": Count("pk", filter=_FAILED),
