@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from llm.wire.codecs.anthropic.tools import FREE_TEXT
 from llm.wire.deltas import (
     CloseDelta,
     Delta,
@@ -25,12 +26,7 @@ from llm.wire.item_prefix_cache import SplitItems
 from llm.wire.items import Item, new_id
 from llm.wire.request import Request
 
-_INPUT = "input"
-_SCHEMA = {
-    "type": "object",
-    "properties": {_INPUT: {"type": "string"}},
-    "required": [_INPUT],
-}
+_INPUT = "input"  # the property of `FREE_TEXT`
 _FUNCTION_TYPES = {
     "custom_tool_call": "function_call",
     "custom_tool_call_output": "function_call_output",
@@ -132,7 +128,7 @@ def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
         "type": "function",
         "name": tool["name"],
         "description": description,
-        "parameters": _SCHEMA,
+        "parameters": dict(FREE_TEXT),
     }
 
 

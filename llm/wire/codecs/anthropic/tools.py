@@ -33,7 +33,7 @@ _NATIVE = re.compile(r"[a-z_0-9]+_20\d{6}|mcp_toolset|custom")
 #: Names of hosted tools in a `tool_choice`.
 _HOSTED_NAMES = {"web_search": "web_search", "code_interpreter": CODE_EXECUTION}
 _CHOICES = {"required": "any"}
-_FREE_TEXT = {
+FREE_TEXT = {
     "type": "object",
     "properties": {"input": {"type": "string"}},
     "required": ["input"],
@@ -68,7 +68,7 @@ class Tools:
                 return self._function(tool)
             case "custom" if "input_schema" not in tool:
                 self.degraded.append("tools")
-                return _custom_tool(tool, dict(_FREE_TEXT))
+                return _custom_tool(tool, dict(FREE_TEXT))
             case str(kind) if _NATIVE.fullmatch(kind):
                 return dict(tool)
         match kind_of(tool):
